@@ -198,10 +198,9 @@ e2e-cluster: $(READY) #- test image and chart on nodes with kubelets and contain
 	  $(if $(KEEP),--keep)
 
 .PHONY: e2e-kube-vip
-e2e-kube-vip: $(READY) #- run the controller next to kube-vip, or record kube-vip with RECORD=1; requires Linux and root
+e2e-kube-vip: $(READY) #- run the controller next to KUBE_VIP=all or a version; SCENE=any-state; RECORD=1 records it; Linux and root
 	@$(BIN)/python -m devenv.machine 'make e2e-kube-vip'
-	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip $(if $(RECORD),kube-vip-0.9) > /dev/null
-	@unshare --net $(BIN)/python -m $(if $(RECORD),devenv.recordkubevip,devenv.realkubevip)
+	@$(BIN)/python -m devenv.e2ekubevip --scene $(if $(RECORD),record,$(or $(SCENE),cases)) $(addprefix --version=,$(KUBE_VIP))
 
 .PHONY: e2e-harvester
 e2e-harvester: $(READY) #- run the controller next to the Harvester programs in HARVESTER_BIN; SCENES='hundred vm'; Linux and root

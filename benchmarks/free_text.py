@@ -22,7 +22,7 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIden
 from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.facts import addresses_of
 from harvester_ccm.plan.service.allocation import deletion_step, is_in_progress, read_allocation
-from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.announcing import read_seen
 from harvester_ccm.plan.service.messages import backends_warning, failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership import claim_of
 from harvester_ccm.plan.service.pending import pending_warning
@@ -98,7 +98,7 @@ def _service(annotations: dict[str, str], **spec: object) -> Any:
 def _request_of(text: str) -> object:
     annotations = dict.fromkeys((*names.SERVICE_ANNOTATIONS, names.KUBE_VIP_ADDRESSES), text)
     service = _service(annotations, loadBalancerIP=text)
-    return read_request(service, read_state(service))
+    return read_request(service, read_seen(service))
 
 
 def _addresses_of(text: str) -> object:

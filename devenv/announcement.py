@@ -14,12 +14,15 @@ HOST_ANNOTATION: Final = "kube-vip.io/vipHost"
 HARDWARE_ANNOTATION: Final = "kube-vip.io/hwaddr"
 REQUESTED_ANNOTATION: Final = "kube-vip.io/requestedIP"
 DDNS_ANNOTATION: Final = "kube-vip.io/ddns"
+LEASE_NAME_ANNOTATION: Final = "kube-vip.io/leaseName"
 WITHOUT_ENDPOINTS_ANNOTATION: Final = "kube-vip.io/allow-reconcile-without-endpoints"
 DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
 DEFAULT_CLASS: Final = "kube-vip.io/kube-vip-class"
 
 Version = tuple[int, int, int]
+NEWEST: Final[Version] = (1, 2, 4)
+"""Commit bee5cfe of 2026-08-21. It is part of v1.2.4, unless that was released from another branch."""
 
 
 @dataclass(frozen=True)
@@ -132,30 +135,35 @@ def lacks_address(service: Document) -> bool:
     return is_load_balancer(service) and wanted_of(service).is_missing
 
 
-def is_changed(before: Document, after: Document) -> bool:
-    """Return whether kube-vip withdraws a Service because of the differences between two states, since 1.0.1."""
-    return wanted_of(before) != wanted_of(after) or _compared(before) != _compared(after)
+def is_changed(before: Document, after: Document, version: Version) -> bool:
+    """Return whether kube-vip withdraws a Service because of the differences between two states."""
+    one, other = wanted_of(before), wanted_of(after)
+    if version < (1, 0, 1):
+        return (one.addresses, one.names) != (other.addresses, other.names)
+    return one != other or _compared(before, version) != _compared(after, version)
 
 
-def _compared(service: Document) -> tuple[object, ...]:
-    """Return the other fields that kube-vip compares, with the defaults of the API server.
+def _compared(service: Document, version: Version) -> tuple[object, ...]:
+    """Return the other fields that kube-vip compares since 1.0.1, with the defaults of the API server.
 
     It compares the text of the annotation about DDNS: another spelling of the same value is a change.
     """
+    if version < (1, 0, 3):
+        return (_policy_of(service),)
     spec = service["spec"]
-    families = spec.get("ipFamilies") or ["IPv4"]
-    ddns = annotations_of(service).get(DDNS_ANNOTATION, "")
-    return (_policy_of(service), families, spec.get("ipFamilyPolicy") or "SingleStack", ddns)
+    annotations = annotations_of(service)
+    families = (spec.get("ipFamilies") or ["IPv4"], spec.get("ipFamilyPolicy") or "SingleStack")
+    compared = (_policy_of(service), *families, annotations.get(DDNS_ANNOTATION, ""))
+    return (*compared, annotations.get(LEASE_NAME_ANNOTATION, "")) if version >= (1, 2, 3) else compared
+
+
+def has_refused_lease(service: Document) -> bool:
+    """Return whether kube-vip ignores a Service: it permits ``leaseName`` only with externalTrafficPolicy Cluster."""
+    return LEASE_NAME_ANNOTATION in annotations_of(service) and _policy_of(service) != "Cluster"
 
 
 def _policy_of(service: Document) -> str:
     return str(service["spec"].get("externalTrafficPolicy") or "Cluster")
-
-
-def is_address_changed(before: Document, after: Document) -> bool:
-    """Return whether kube-vip withdraws a Service because of the differences between two states, before 1.0.1."""
-    one, other = wanted_of(before), wanted_of(after)
-    return (one.addresses, one.names) != (other.addresses, other.names)
 
 
 def counts_endpoint(service: Document, endpoints: Iterable[Document], node: str) -> bool:

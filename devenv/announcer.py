@@ -13,11 +13,12 @@ from typing import Literal
 
 from devenv.announcement import (
     DHCP_ADDRESS,
+    NEWEST,
     Settings,
     Wanted,
     counts_endpoint,
+    has_refused_lease,
     has_served_class,
-    is_address_changed,
     is_changed,
     is_ignored,
     is_load_balancer,
@@ -94,6 +95,12 @@ class Announce:
     """Put the addresses of an instance on the node."""
 
     instance: Instance
+    is_raced: bool = False
+    """Whether the same event has withdrawn the same addresses.
+
+    Before 1.2, kube-vip does both at once: half of all such addresses are away for up to three seconds, and a few stay
+    away, although kube-vip notes the Service.
+    """
 
 
 @dataclass(frozen=True)
@@ -196,28 +203,37 @@ class Announcer:
     # Reactions.
 
     def _serve(self, kind: EventType, service: Document) -> Reaction:
-        if wanted_of(service).is_missing:
-            found = yield AwaitAddress(key_of(service))
-            if not isinstance(found, dict):
-                return
-            service = found
-        uid = _uid(service)
+        found = yield from self._with_address(service)
+        if found is None:
+            return
+        uid = _uid(found)
         instance = self._instance_of(uid)
         if instance is None:
-            instance = yield from self._new_instance(service)
-        if instance is None:
+            instance = yield from self._new_instance(found)
+        if instance is None or has_refused_lease(found):
             return
         watch = self.watches.get(uid)
         if watch is not None and watch.is_cancelled and self.settings.version >= (1, 2, 3):
             watch = None
-        if kind == "MODIFIED" and watch is not None and is_changed(instance.service, service):
+        if kind == "MODIFIED" and watch is not None and self._is_changed(instance, found):
             yield from self._cancel(watch)
             self._forget(uid)
             watch = None
         if watch is None:
-            watch = self.watches[uid] = ServiceWatch(key_of(service), uid, service)
+            watch = self.watches[uid] = ServiceWatch(key_of(found), uid, found)
         if not watch.is_running:
-            yield from self._start(watch, service)
+            yield from self._start(watch, found)
+
+    def _with_address(self, service: Document) -> Generator[Effect, Answer, Document | None]:
+        """Return a Service once it has an address or an empty annotation; None if it gets none in time."""
+        if not wanted_of(service).is_missing:
+            return service
+        found = yield AwaitAddress(key_of(service))
+        return found if isinstance(found, dict) else None
+
+    def _is_changed(self, instance: Instance | None, service: Document) -> bool:
+        """Return whether the differences to the Service of an instance withdraw its address."""
+        return instance is not None and is_changed(instance.service, service, self.settings.version)
 
     def _start(self, watch: ServiceWatch, service: Document) -> Reaction:
         """Watch the endpoints of a Service, and write it as soon as there is one.
@@ -225,6 +241,7 @@ class Announcer:
         If the address has just changed, there is no instance. The slices that exist are ignored then, and the Service
         is announced only after another event of it and one of a slice.
         """
+        watch.service = service
         instance = self._instance_of(watch.uid)
         if instance is not None and instance.is_added:
             if _is_inconsistent(instance, service):
@@ -303,11 +320,62 @@ class Announcer:
         return next(iter(self._instances_of(uid)), None)
 
 
+class NewestAnnouncer(Announcer):
+    """kube-vip after 1.2.3: the event that withdraws a Service also announces it again, or has no address.
+
+    Another type withdraws the address. The watch of the EndpointSlices survives the deletion of one, which changes
+    nothing.
+    """
+
+    def change(self, kind: EventType, service: Document) -> Reaction:
+        """Handle a new or changed Service."""
+        if not is_load_balancer(service):
+            yield from self._remove(service)
+        elif is_served(service, self.settings):
+            yield from self._serve(kind, service)
+
+    def delete(self, service: Document) -> Reaction:
+        """Handle the deletion of a Service, also of one that kube-vip ignores."""
+        yield from self._remove(service)
+
+    def delete_slice(self, _watch: ServiceWatch) -> Reaction:
+        """Handle the deletion of an EndpointSlice: its endpoints stay in force."""
+        yield from ()
+
+    def _remove(self, service: Document) -> Reaction:
+        watch = self.watches.get(_uid(service))
+        if watch is not None:
+            yield from self._cancel(watch, is_deleted=True)
+            self._forget(watch.uid)
+
+    def _serve(self, kind: EventType, service: Document) -> Reaction:
+        found = yield from self._with_address(service)
+        if found is None or has_refused_lease(found):
+            return
+        uid = _uid(found)
+        watch = self.watches.get(uid)
+        if kind == "MODIFIED" and watch is not None and self._is_changed(self._instance_of(uid), found):
+            yield from self._cancel(watch)
+            self._forget(uid)
+            watch = None
+        if watch is None:
+            watch = self.watches[uid] = ServiceWatch(key_of(found), uid, found)
+        if self._instance_of(uid) is None and (yield from self._new_instance(found)) is None:
+            return
+        if not watch.is_running:
+            yield from self._start(watch, found)
+
+
 class OldAnnouncer(Announcer):
     """kube-vip before 1.2: it does not read endpoints, and waits for no address.
 
     A watch only records here that it has tried to announce the Service. It tries once, also with an empty annotation.
     """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._leased: set[str] = set()
+        """UIDs of Services that have had a lease."""
 
     def _serve(self, kind: EventType, service: Document) -> Reaction:
         if wanted_of(service).is_missing:
@@ -319,38 +387,49 @@ class OldAnnouncer(Announcer):
             instance = yield from self._new_instance(service)
             if instance is None:
                 return
-        if kind == "MODIFIED" and watch is not None and self._withdraws(instance, service):
+        if has_refused_lease(service) and self.settings.version >= (1, 0, 1):
+            return
+        withdrawn = None
+        if kind == "MODIFIED" and watch is not None and self._is_changed(instance, service):
             yield from self._cancel(watch)
             self._forget(uid)
             if (0, 9, 2) <= self.settings.version < (1, 0, 1):
                 # These versions announce the new address with the next event of the Service.
                 return
-            watch = None
-            instance = None
+            watch, withdrawn, instance = None, instance, None
         if watch is None:
             self.watches[uid] = ServiceWatch(key_of(service), uid, service)
-            yield from self._announce_at_once(instance, service)
+            yield from self._announce_at_once(instance, service, withdrawn)
 
-    def _withdraws(self, instance: Instance | None, service: Document) -> bool:
-        """Return whether a change of a Service withdraws its address."""
-        if instance is None:
-            return False
-        if self.settings.version >= (1, 0, 1):
-            return is_changed(instance.service, service)
-        return is_address_changed(instance.service, service)
-
-    def _announce_at_once(self, instance: Instance | None, service: Document) -> Reaction:
+    def _announce_at_once(self, instance: Instance | None, service: Document, withdrawn: Instance | None) -> Reaction:
+        """Announce a Service; ``withdrawn`` is the instance that the same event has withdrawn."""
         if instance is None:
             instance = yield from self._new_instance(service)
-        if instance is not None:
+        if instance is None:
+            return
+        if not self._has_lost_device(instance):
             instance.is_up = True
-            yield Announce(instance)
-            yield WriteService(instance)
+            is_raced = withdrawn is not None and not set(withdrawn.addresses).isdisjoint(instance.addresses)
+            yield Announce(instance, is_raced)
+        yield WriteService(instance)
+
+    def _has_lost_device(self, instance: Instance) -> bool:
+        """Return whether kube-vip adds a lease to a device that it has deleted: the address is noted, but not up.
+
+        Before 1.0, it remembers the device of the first lease of a Service, and creates another one of the same name.
+        """
+        if not instance.is_leased or self.settings.version >= (1, 0, 0):
+            return False
+        is_lost = instance.uid in self._leased
+        self._leased.add(instance.uid)
+        return is_lost
 
 
 def announcer_for(settings: Settings) -> Announcer:
     """Return a kube-vip of the version in the settings, which has just started."""
-    return Announcer(settings) if settings.version >= (1, 2, 0) else OldAnnouncer(settings)
+    if settings.version < (1, 2, 0):
+        return OldAnnouncer(settings)
+    return Announcer(settings) if settings.version < NEWEST else NewestAnnouncer(settings)
 
 
 def _can_be_announced(wanted: Wanted) -> bool:

@@ -13,6 +13,8 @@ only one process builds at a time.
 import argparse
 import fcntl
 import hashlib
+import io
+import json
 import os
 import platform
 import re
@@ -38,8 +40,14 @@ OTHER_KUBERNETES: Final = {"oldest": "v1.24.17", "newest": "v1.37.2"}
 ETCD: Final = "v3.6.5"
 HELM: Final = "v3.20.2"
 KUBE_VIP: Final = "v1.2.2"
-OLD_KUBE_VIP: Final = "v0.9.1"
-"""A kube-vip before 1.0, for recordings."""
+NEWEST_KUBE_VIP: Final = "v1.2.4-bee5cfe"
+KUBE_VIP_REVISIONS: Final = {
+    **{version: version for version in ("v0.6.0", "v0.8.7", "v0.9.2", "v1.0.4", "v1.1.2", "v1.2.3")},
+    NEWEST_KUBE_VIP: "bee5cfe4a249e6cb0859c0483028066066d49d4a",
+}
+"""Other versions of kube-vip that are recorded, and their revisions in git."""
+KUBE_VIP_GIT: Final = "KUBE_VIP_GIT"
+"""Variable with a git directory of kube-vip, for those versions."""
 COREDNS: Final = "v1.14.0"
 OLDEST_GO: Final = (1, 25)
 BUILD_SECONDS: Final = 3600.0
@@ -55,6 +63,7 @@ _ENVTEST_SHA512: Final = {
     ),
 }
 """Checksums of the archive by platform."""
+_KUBE_VIP_SOURCE: Final = ("go.mod", "go.sum", "main.go", "cmd", "pkg")
 _ENVTEST_PROGRAMS: Final = ("etcd", "kube-apiserver", "kubectl")
 
 
@@ -72,6 +81,8 @@ class Program:
     """Build tags of the module's programs."""
     is_test: bool = False
     """Whether it is the program that runs the tests of the package."""
+    revision: str = ""
+    """Of kube-vip: it is built as its own module at this revision."""
 
     @property
     def recipe(self) -> tuple[str, str, bool]:
@@ -93,9 +104,10 @@ PROGRAMS: Final = {
     "e2e.test": Program("k8s.io/kubernetes/test/e2e", KUBERNETES, is_test=True),
     "coredns": Program(".", COREDNS, f"coredns-{COREDNS}", "gobuild-coredns"),
     "kube-vip": Program("github.com/kube-vip/kube-vip", KUBE_VIP, f"kube-vip-{KUBE_VIP}", "gobuild-kube-vip"),
-    "kube-vip-0.9": Program(
-        "github.com/kube-vip/kube-vip", OLD_KUBE_VIP, f"kube-vip-{OLD_KUBE_VIP}", "gobuild-kube-vip-0.9"
-    ),
+    **{
+        f"kube-vip-{version}": Program(".", version, f"kube-vip-{version}", "kube-vip", revision=revision)
+        for version, revision in KUBE_VIP_REVISIONS.items()
+    },
     **{
         f"kube-apiserver-{name}": Program(
             "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -239,13 +251,12 @@ def _build(names: list[str], cache: Path) -> None:
     # Without garbage collection below 2 GiB, the compiler takes a quarter less time.
     environment = {"GOGC": "off", "GOMEMLIMIT": "2GiB", **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     environment |= {"GOOS": system, "GOARCH": architecture}
-    with _new_directory(cache / f"{programs[0].release}-{platform_name()}") as directory:
+    final = cache / f"{programs[0].release}-{platform_name()}"
+    with _new_directory(final) as directory, _module_of(programs[0], go) as module:
         command = _build_command(go, names, directory)
         text = f"Building {title} from source, 2 to 5 min on 2 cores, only once"
         with tempfile.TemporaryDirectory(prefix="harvester-ccm-build-") as logs, step(text):
-            child = ChildProcess.start(
-                "go build", command, log_file=Path(logs) / "log", cwd=_HERE / programs[0].module, env=environment
-            )
+            child = ChildProcess.start("go build", command, log_file=Path(logs) / "log", cwd=module, env=environment)
             try:
                 child.wait(BUILD_SECONDS)
             finally:
@@ -254,6 +265,50 @@ def _build(names: list[str], cache: Path) -> None:
                 raise DevenvError(f"go build of {title} failed:\n{child.log_tail(30)}")
         for name, program in zip(names, programs, strict=True):
             (directory / _file_built(program)).rename(directory / name)
+
+
+@contextmanager
+def _module_of(program: Program, go: Path) -> Iterator[Path]:
+    """Yield the directory with the ``go.mod`` of a program."""
+    if program.revision == "":
+        yield _HERE / program.module
+        return
+    with tempfile.TemporaryDirectory(prefix="harvester-ccm-source-") as directory:
+        unpack_kube_vip(program, Path(directory), go)
+        yield Path(directory)
+
+
+def unpack_kube_vip(program: Program, directory: Path, go: Path) -> None:
+    """Write the source of a kube-vip to a directory: from ``KUBE_VIP_GIT``, else from the Go module proxy.
+
+    Raises DevenvError.
+    """
+    git = os.environ.get(KUBE_VIP_GIT)
+    if git is not None:
+        _unpack_from_git(Path(git), program, directory)
+        return
+    # Outside of a module, whose go.sum would not name it.
+    command = [str(go), "mod", "download", "-json", f"github.com/kube-vip/kube-vip@{program.revision}"]
+    output = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True).stdout
+    found = json.loads(output or "{}").get("Dir")
+    if found is None:
+        raise DevenvError(
+            f"kube-vip {program.version} cannot be fetched as a Go module; "
+            f"git clone --bare https://github.com/kube-vip/kube-vip and set {KUBE_VIP_GIT}=kube-vip.git"
+        )
+    shutil.copytree(found, directory, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    for part in directory.rglob("*"):
+        part.chmod(0o755)  # the directories of Go's cache are read-only
+
+
+def _unpack_from_git(git: Path, program: Program, directory: Path) -> None:
+    command = ["git", "--git-dir", str(git), "archive", program.revision, *_KUBE_VIP_SOURCE]
+    archive = subprocess.run(command, check=False, capture_output=True)
+    if archive.returncode != 0:
+        reason = archive.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise DevenvError(f"{KUBE_VIP_GIT}={git} has no kube-vip {program.revision}: {' '.join(reason)}")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as members:
+        members.extractall(directory, filter="data")
 
 
 def _build_command(go: Path, names: list[str], directory: Path) -> list[str | Path]:
@@ -282,7 +337,7 @@ def _file_built(program: Program) -> str:
     element of the module's name.
     """
     if program.package == ".":
-        return program.module
+        return program.module  # the last element of its name
     return PurePosixPath(program.package.removesuffix("/v3")).name
 
 

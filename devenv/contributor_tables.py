@@ -1,8 +1,7 @@
 """Generate tables of the documentation from the code: ``python -m devenv.contributor_tables``.
 
-The page for contributors has the rules of what wakes what, the phases, modes of kube-vip, intents and stages, described
-by their docstrings; the annotations of an intent are those that ``annotations_for`` returns. The page about Nodes has
-the rules for Nodes in the order in which the code tests them.
+The page for contributors has the rules of what wakes what, the phases, and the steps of announcing, described by their
+docstrings. The page about Nodes has the rules for Nodes in the order in which the code tests them.
 """
 
 import ast
@@ -11,9 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, get_args
-
-import msgspec
+from typing import Final
 
 from harvester_ccm.controllers.wake import (
     RULES,
@@ -24,56 +21,20 @@ from harvester_ccm.controllers.wake import (
     Lane,
     RefreshBackends,
 )
-from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.interface import InterfaceRule
 from harvester_ccm.plan.node.internal_ip import InternalIPRule
 from harvester_ccm.plan.node.lifecycle import Obstacle
 from harvester_ccm.plan.node.match import MatchedBy
 from harvester_ccm.plan.node.power import VMState
-from harvester_ccm.plan.service.kube_vip import (
-    GIVE_UP,
-    PAUSE,
-    Announce,
-    Delegate,
-    Intent,
-    KubeVip,
-    Mode,
-    Release,
-    Withdraw,
-    annotations_for,
-    intent_needs_resync,
-    read_state,
-)
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import PLANS
-from harvester_ccm.plan.service.reannouncement import Stage
 
 _ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = _ROOT / "docs" / "contributing" / "architecture.md"
 NODES_PAGE: Final = _ROOT / "docs" / "concepts" / "nodes.md"
-_ADDRESS: Final = "192.0.2.10"
-_ANNOUNCED: Final = {KUBE_VIP_ADDRESSES: _ADDRESS, KUBE_VIP_HOST: "node-1"}
-_EXAMPLES: Final[Mapping[Mode, Mapping[str, str]]] = {
-    Mode.NOTHING_TO_READ: {},
-    Mode.READS_ADDRESS: _ANNOUNCED,
-    Mode.WITHDRAWN: {**_ANNOUNCED, KUBE_VIP_ADDRESSES: ""},
-    Mode.PAUSED: {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"},
-    Mode.IGNORES_ADDRESS: {**_ANNOUNCED, KUBE_VIP_IGNORE: "true"},
-    Mode.IGNORED_BY_USER: {KUBE_VIP_ADDRESSES: _ADDRESS, KUBE_VIP_IGNORE: "true"},
-}
-"""The annotations of a typical Service in each mode."""
 _REASONS: Final = frozenset(str(reason) for reason in Reason)
-_WITH_FINALIZER: Final = frozenset({Mode.READS_ADDRESS, Mode.WITHDRAWN, Mode.PAUSED, Mode.IGNORES_ADDRESS})
-_ADDRESS_WORDS: Final = {None: "remove address", "": "empty address"}
-_INTENTS: Final[tuple[Intent, ...]] = (
-    PAUSE,
-    Announce(_ADDRESS),
-    Withdraw(),
-    Delegate(),
-    GIVE_UP,
-    Release(was_announced=True),
-)
 
 
 def with_section(page: str, name: str, table: str) -> str:
@@ -91,10 +52,7 @@ def sections() -> dict[str, str]:
     return {
         "wakes": wakes_table(),
         "phases": phases_table(),
-        "modes": modes_table(),
-        "intents": intents_table(),
-        "annotations": annotations_table(),
-        "stages": stages_table(),
+        "steps": steps_table(),
         "modules": modules_table("harvester_ccm.plan.service"),
         "kube-modules": modules_table("harvester_ccm.kube"),
     }
@@ -172,38 +130,13 @@ def phases_table() -> str:
     return table(("Phase", "State", "Ends", "What the user sees", "Plan in"), rows)
 
 
-def modes_table() -> str:
-    """Return the table of what kube-vip does with a Service."""
+def steps_table() -> str:
+    """Return the table of the steps of announcing."""
     rows = []
-    for name, text in member_docs(Mode).items():
-        state, effect = text.split(" Effect: ")
-        rows.append((f"`{name}`", state, _sentence(effect)))
-    return table(("Mode", "The Service has", "Effect"), rows)
-
-
-def intents_table() -> str:
-    """Return the table of what a plan can ask of kube-vip."""
-    rows = []
-    for intent in get_args(Intent):
-        first, _, rest = inspect.cleandoc(intent.__doc__ or "").partition("\n\n")
-        rows.append((f"`{intent.__name__}`", _markdown(f"{first} {rest}")))
-    return table(("Intent", "Meaning"), rows)
-
-
-def annotations_table() -> str:
-    """Return the table of the annotations that each intent writes in each mode."""
-    rows = []
-    for mode in Mode:
-        cells = [_written(mode, intent) for intent in _INTENTS]
-        rows.append((f"`{mode.name}`", *cells))
-    names = [f"`{type(intent).__name__}`" for intent in _INTENTS]
-    return table(("Mode", *names), rows)
-
-
-def stages_table() -> str:
-    """Return the table of the stages of a second announcement."""
-    rows = [(f"`{name}`", text) for name, text in member_docs(Stage).items()]
-    return table(("Stage", "Meaning"), rows)
+    for step, text in zip(Step, member_docs(Step).values(), strict=True):
+        state, following = text.split(" Next: ")
+        rows.append((f"`{step}`", state, _sentence(following)))
+    return table(("Step", "What was written", "Next"), rows)
 
 
 def modules_table(package: str) -> str:
@@ -236,35 +169,6 @@ def _imported_from(tree: ast.Module, package: str) -> set[str]:
 def _level(name: str, imports: Mapping[str, set[str]]) -> int:
     """Return the length of the longest chain of imports below a module."""
     return 1 + max((_level(imported, imports) for imported in imports[name]), default=0)
-
-
-def example(mode: Mode) -> KubeVip:
-    """Return what kube-vip reads on a typical Service in a mode."""
-    document = {
-        "metadata": {
-            "name": "web",
-            "namespace": "shop",
-            "annotations": dict(_EXAMPLES[mode]),
-            "finalizers": [SERVICE_FINALIZER] if mode in _WITH_FINALIZER else [],
-        },
-        "spec": {"type": "LoadBalancer"},
-    }
-    return read_state(SERVICES.decode(msgspec.json.encode(document)))
-
-
-def _written(mode: Mode, intent: Intent) -> str:
-    """Return the annotations that an intent changes on the typical Service of a mode, in the words of the page."""
-    state = example(mode)
-    present = _EXAMPLES[mode]
-    changed = {key: value for key, value in annotations_for(state, intent).items() if present.get(key) != value}
-    parts = []
-    if KUBE_VIP_ADDRESSES in changed:
-        parts.append(_ADDRESS_WORDS.get(changed[KUBE_VIP_ADDRESSES], "set address"))
-    if KUBE_VIP_IGNORE in changed:
-        parts.append("remove ignore" if changed[KUBE_VIP_IGNORE] is None else "set ignore")
-    if intent_needs_resync(state, intent):
-        parts.append("touch")
-    return ", ".join(parts) or "nothing"
 
 
 def member_docs(enum: type[StrEnum]) -> dict[str, str]:

@@ -16,8 +16,9 @@ from typing import Final
 from devenv.apiserver import ControlPlane
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubelets import DOCUMENTS
+from devenv.kubevipprocess import DEVICE, NODE_ADDRESS, PEER, SETTINGS, announced_addresses, prepare_network
 from devenv.process import ChildProcess, run_directory, stop_together
-from devenv.realkubevip import DEVICE, ENDPOINT, NODE, NODE_ADDRESS, PEER, SETTINGS, addresses_on_node, prepare_network
+from devenv.realkubevip import ENDPOINT, NODE
 from devenv.stage import until
 from devenv.watch import Document, annotations_of
 from harvester_ccm.kube.client import ApiClient
@@ -65,15 +66,15 @@ async def play(client: ApiClient, children: Sequence[ChildProcess]) -> str:
         noted = [service for service in services if annotations_of(service).get("kube-vip.io/vipHost")]
         return len(noted) == COUNT or any(child.exit_code() is not None for child in children)
 
-    before = addresses_on_node()
+    before = announced_addresses()
     numbers = range(1, COUNT + 1)
     await asyncio.gather(*(_create(client, number) for number in numbers))
     await until(announced, within=WITHIN, what="all Services announced")
     await asyncio.gather(*(_delete(client, number) for number in numbers))
-    left = addresses_on_node() - before
+    left = announced_addresses() - before
     while left:
         await asyncio.sleep(REST)
-        remaining = addresses_on_node() - before
+        remaining = announced_addresses() - before
         if remaining == left:
             break
         left = remaining

@@ -52,6 +52,8 @@ SHARED_GAP: Final = 2.0
 START_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.2
+LEASE_SECONDS: Final = 0.3
+"""Seconds until a DHCP server that responds has given an address."""
 
 log = structlog.get_logger(__name__)
 
@@ -225,6 +227,7 @@ class KubeVip:
     async def _lease(self, service: Document) -> str | None:
         """Return an address of the DHCP server; None if it does not respond before the timeout."""
         self.waiting_for = key_of(service)
+        await asyncio.sleep(LEASE_SECONDS)
         lease = self._given_lease(service)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.dhcp_timeout):

@@ -53,14 +53,14 @@ async def play(scenario: Scenario, around: Surroundings) -> dict[str, Any]:
         for steps in groups_of(scenario.steps):
             recorder.begin(steps)
             for step in steps:
-                await _take(step, around)
+                await take(step, around)
             await _settle(steps[-1], recorder, around)
     finally:
         await background.stop()
     return recorder.result()
 
 
-async def _take(step: Step, around: Surroundings) -> None:
+async def take(step: Step, around: Surroundings) -> None:
     """Carry out a step."""
     client, resource, name = around.client, KINDS.get(step.kind), step.name
     if resource is None:
@@ -87,9 +87,14 @@ async def _settle(step: Step, recorder: Recorder, around: Surroundings) -> None:
     loop = asyncio.get_running_loop()
     began = changed_at = loop.time()
     changes = recorder.changes
+    before = set(around.addresses())
     while loop.time() - changed_at < QUIET_SECONDS or loop.time() - began < step.seconds:
         await asyncio.sleep(LOOK_SECONDS)
-        recorder.note_addresses(around.addresses())
+        addresses = set(around.addresses())
+        # An address that is away for some milliseconds is seen or not by chance.
+        if addresses == before:
+            recorder.note_addresses(addresses)
+        before = addresses
         if recorder.changes != changes:
             changes = recorder.changes
             changed_at = loop.time()

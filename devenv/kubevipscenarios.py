@@ -14,7 +14,9 @@ from devenv.announcement import (
     ADDRESS_ANNOTATION,
     DDNS_ANNOTATION,
     DHCP_ADDRESS,
+    HOST_ANNOTATION,
     IGNORE_ANNOTATION,
+    LEASE_NAME_ANNOTATION,
     REQUESTED_ANNOTATION,
     SERVICE_NAME_LABEL,
     WITHOUT_ENDPOINTS_ANNOTATION,
@@ -63,6 +65,8 @@ class Scenario:
     settings: Settings = field(default_factory=lambda: Settings(node=NODE))
     since: Version = ANY_VERSION
     """The first version for which it is played."""
+    is_raced: bool = False
+    """Whether kube-vip before 1.2 adds and removes an address at once (``Announce.is_raced``), with either result."""
 
 
 # Steps.
@@ -82,15 +86,31 @@ def with_address(name: str, address: str = A, **more: Any) -> Step:
 
 
 def annotate(name: str, **values: str | None) -> Step:
-    """Change annotations of a Service: ``address``, ``ignore``, ``ddns`` or ``other``; None removes one."""
+    """Change annotations of a Service; None removes one."""
     keys = {
         "address": ADDRESS_ANNOTATION,
         "ignore": IGNORE_ANNOTATION,
         "ddns": DDNS_ANNOTATION,
+        "lease_name": LEASE_NAME_ANNOTATION,
+        "node": HOST_ANNOTATION,
         "other": "example.com/other",
     }
     changed = {keys[key]: value for key, value in values.items()}
     return Step("patch", name=name, body={"metadata": {"annotations": changed}})
+
+
+def withdraw(name: str) -> tuple[Step, ...]:
+    """Empty the annotation, and let kube-vip ignore the Service with the next patch."""
+    return at_once(annotate(name, address=""), annotate(name, ignore="true"))
+
+
+def publish(name: str, address: str) -> tuple[Step, ...]:
+    """Write an address, remove the node that kube-vip has noted, and then write the status; a lease clears the status.
+
+    Without a wait between both, kube-vip 1.2 has read the EndpointSlices before the second event, or not.
+    """
+    status = report(name) if address == DHCP_ADDRESS else report(name, address)
+    return annotate(name, address=address, ignore=None, node=None), status
 
 
 def respecify(name: str, **fields: Any) -> Step:
@@ -226,6 +246,31 @@ _ENDPOINTS: Final = (
         ),
     ),
     Scenario(
+        "endpoint of the node is in the first of two EndpointSlices",
+        (
+            create_slice("web", READY),
+            with_address("web", externalTrafficPolicy="Local"),
+            create_slice("web", endpoint(2, node="node-2"), number=2),
+            touch_slice("web"),
+            touch_slice("web", number=2),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "two EndpointSlices have an endpoint",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            create_slice("web", endpoint(2, node="node-2"), number=2),
+            touch_slice("web"),
+            touch_slice("web", number=2),
+            delete_slice("web"),
+            touch_slice("web", "2", number=2),
+            annotate("web", other="1"),
+        ),
+    ),
+    Scenario(
         "only EndpointSlice is deleted and created again",
         (
             create_slice("web", READY),
@@ -308,6 +353,117 @@ _ADDRESSES: Final = (
         ),
     ),
     Scenario(
+        "one address follows another",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            *publish("web", B),
+            touch_slice("web"),
+            *publish("web", C),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "address is withdrawn in two patches and announced again",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            *withdraw("web"),
+            report("web"),
+            annotate("web", other="1"),
+            *publish("web", A),
+            touch_slice("web"),
+            annotate("web", ddns="False"),
+            annotate("web", other="2"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "address is withdrawn in two patches and another one is announced",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            *withdraw("web"),
+            report("web"),
+            *publish("web", B),
+            touch_slice("web"),
+            annotate("web", ddns="False"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "one patch empties the annotation and lets kube-vip ignore the Service",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address="", ignore="true"),
+            report("web"),
+            *publish("web", B),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "annotation is emptied, and false is spelled differently in a later patch than the address",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address=""),
+            report("web"),
+            *publish("web", A),
+            touch_slice("web"),
+            annotate("web", ddns="False"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "annotation is emptied, and false is spelled differently in the patch of the address",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address=""),
+            report("web"),
+            annotate("web", address=A, ddns="False", node=None),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "another client writes an address",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address=C),
+            *publish("web", A),
+            touch_slice("web"),
+            report("web", A),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "ignored Service gets another address",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", ignore="true"),
+            annotate("web", address=B),
+            annotate("web", ignore=None, node=None),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "annotation follows the specification",
+        (
+            create_slice("web", READY),
+            create("web", loadBalancerIP=A),
+            *publish("web", B),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
         "annotation is removed, and the status has the address",
         (create_slice("web", READY), with_address("web", A), annotate("web", address=None), touch_slice("web")),
     ),
@@ -372,6 +528,15 @@ _ADDRESSES: Final = (
         ),
     ),
     Scenario(
+        "ports are changed before there is an endpoint",
+        (
+            with_address("web"),
+            respecify("web", ports=[{"name": "main", "port": 81, "protocol": "TCP"}]),
+            create_slice("web", READY),
+            annotate("web", other="1"),
+        ),
+    ),
+    Scenario(
         "externalTrafficPolicy is changed",
         (
             create_slice("web", READY),
@@ -380,6 +545,51 @@ _ADDRESSES: Final = (
             touch_slice("web"),
             annotate("web", other="1"),
             touch_slice("web", "2"),
+        ),
+        is_raced=True,
+    ),
+    Scenario(
+        "ipFamilyPolicy is changed",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            respecify("web", ipFamilyPolicy="PreferDualStack"),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+        is_raced=True,
+    ),
+    Scenario(
+        "spelling of false is changed, and the node is removed",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            annotate("web", ddns="False"),
+            annotate("web", other="1", node=None),
+            touch_slice("web"),
+        ),
+        is_raced=True,
+    ),
+    Scenario(
+        "lease name is changed",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            annotate("web", lease_name="other"),
+            annotate("web", other="1"),
+            touch_slice("web"),
+            annotate("web", lease_name=None),
+            annotate("web", other="2"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "lease name is refused with externalTrafficPolicy Local",
+        (
+            create_slice("web", READY),
+            create("web", {ADDRESS_ANNOTATION: A, LEASE_NAME_ANNOTATION: "other"}, externalTrafficPolicy="Local"),
+            touch_slice("web"),
+            annotate("web", other="1"),
         ),
     ),
     Scenario(
@@ -597,6 +807,34 @@ _DHCP: Final = (
             annotate("web", other="1"),
             touch_slice("web"),
         ),
+        is_raced=True,
+    ),
+    Scenario(
+        "lease is withdrawn in two patches and requested again",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            *withdraw("web"),
+            report("web"),
+            annotate("web", address=DHCP_ADDRESS, ignore=None, node=None),
+            touch_slice("web"),
+            annotate("web", ddns="False"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "lease follows another address, and another address follows the lease",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            *publish("web", DHCP_ADDRESS),
+            touch_slice("web"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+            *publish("web", B),
+            touch_slice("web", "3"),
+        ),
     ),
     Scenario(
         "EndpointSlice changes before there is a lease",
@@ -632,4 +870,6 @@ SCENARIOS: Final[Sequence[Scenario]] = (*_ENDPOINTS, *_CLASSES, *_ADDRESSES, *_W
 
 def is_played(scenario: Scenario, version: Version) -> bool:
     """Return whether a scenario is played against a version."""
+    if scenario.is_raced and (1, 0, 1) <= version < SINCE_1_2:
+        return False
     return version >= scenario.since

@@ -15,17 +15,9 @@ from devenv.apiserver import ControlPlane
 from devenv.dhcpresponder import DhcpResponder
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubelets import DOCUMENTS
+from devenv.kubevipprocess import NODE_ADDRESS, PEER, SETTINGS, announced_addresses, prepare_network
 from devenv.process import ChildProcess, run_directory
-from devenv.realkubevip import (
-    ENDPOINT,
-    LEASES,
-    NODE,
-    NODE_ADDRESS,
-    PEER,
-    SETTINGS,
-    addresses_on_node,
-    prepare_network,
-)
+from devenv.realkubevip import ENDPOINT, LEASES, NODE
 from devenv.stage import until
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
@@ -53,7 +45,7 @@ async def announced(client: ApiClient, name: str, address: str) -> None:
     await create(client, name, {"kube-vip.io/loadbalancerIPs": address})
 
     async def is_up() -> bool:
-        return address in addresses_on_node()
+        return address in announced_addresses()
 
     await until(is_up, within=WITHIN, what=f"{address} on the node")
 

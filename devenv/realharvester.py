@@ -24,8 +24,8 @@ from devenv.harvester.queue import TokenBucket
 from devenv.harvester.records import POOLS, SERVICES, Records, is_ready
 from devenv.harvester.routes import DOCUMENTATION
 from devenv.harvester.webhook import effects_of_webhook
+from devenv.kubevipprocess import ip
 from devenv.process import ChildProcess, DevenvError
-from devenv.realkubevip import ip
 from devenv.watch import Document, documents
 from harvester_ccm.kube.builtin import LEASES
 from harvester_ccm.kube.client import ApiClient

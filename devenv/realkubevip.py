@@ -1,14 +1,12 @@
 """Runs the controller next to kube-vip and verifies which addresses kube-vip puts on the node.
 
-``make e2e-kube-vip`` builds the kube-vip that ``devenv/gobuild-kube-vip`` pins and runs it with the settings of the
-chart against a real guest API server, in a network namespace with a device that has no peer. Harvester is emulated.
+``make e2e-kube-vip`` builds the kube-vip that ``devenv/gobuild-kube-vip`` pins, or ``KUBE_VIP``, and runs it with the
+settings of the chart against a real guest API server, in a network namespace of its own. Harvester is emulated.
 Requires Linux, root and unshare(1). The emulator in ``devenv/kubevip.py`` is derived from the results.
 """
 
+import argparse
 import asyncio
-import json
-import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,14 +14,27 @@ from pathlib import Path
 from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, Settings
-from devenv.binaries import KUBE_VIP, require
+from devenv.binaries import KUBE_VIP
 from devenv.dhcpresponder import DhcpResponder
 from devenv.harvester.queue import FAST
 from devenv.harvester.records import SLICES
 from devenv.kubelets import DOCUMENTS
+from devenv.kubevipprocess import (
+    NODE_ADDRESS,
+    PEER,
+    PROGRAMS,
+    SETTINGS,
+    announced_addresses,
+    build_of,
+    kube_vip_process,
+    prepare_network,
+    version_of,
+)
 from devenv.logfile import logs_to
-from devenv.process import ChildProcess, run_directory
+from devenv.process import run_directory
 from devenv.stage import Scene, Stage, until
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
@@ -36,10 +47,6 @@ from harvester_ccm.names import (
 )
 
 NODE: Final = Settings().node
-DEVICE: Final = "eth0"
-PEER: Final = "peer"
-"""The other end of the device."""
-NODE_ADDRESS: Final = "10.9.0.1"
 POOL: Final = "10.9.100.0/24"
 LATER_POOL: Final = "10.9.102.0/24"
 CLASS_POOL: Final = "10.9.104.0/24"
@@ -49,20 +56,6 @@ LEASES: Final = ("10.9.106.10", "10.9.106.11")
 """Addresses of the DHCP server."""
 ENDPOINT: Final = {"addresses": ["10.42.0.9"], "conditions": {"ready": True}, "nodeName": NODE}
 """A ready Pod."""
-SETTINGS: Final = {
-    "vip_interface": DEVICE,
-    "vip_arp": "true",
-    "lb_enable": "true",
-    "lb_port": "6443",
-    "vip_subnet": "32",
-    "cp_enable": "false",
-    "svc_enable": "true",
-    "svc_election": "false",
-    "vip_leaderelection": "false",
-    "vip_nodename": NODE,
-    "prometheus_server": "127.0.0.1:2112",
-}
-"""Environment of kube-vip: the values of the chart, and the device and node of the network namespace."""
 CLASS_SETTINGS: Final = {**SETTINGS, "lb_class_name": LOAD_BALANCER_CLASS}
 """The same with the chart's value ``kube-vip.harvesterClass``."""
 UP_SECONDS: Final = 40.0
@@ -106,22 +99,24 @@ class Cluster:
 
         async def up() -> set[str]:
             found = {service.addresses[0] for service in await self.stage.served(*names, within=UP_SECONDS)}
-            return found if found <= addresses_on_node() else set()
+            return found if found <= announced_addresses() else set()
 
         addresses = await until(up, within=UP_SECONDS, what=f"announcement of {', '.join(names)}")
-        await _steady(lambda: addresses <= addresses_on_node(), f"the addresses of {', '.join(names)} were removed")
+        await _steady(lambda: addresses <= announced_addresses(), f"the addresses of {', '.join(names)} were removed")
         return addresses
 
     async def withdraws(self, *addresses: str) -> None:
         """Return once the addresses are not on the node and stay away. Raises TimeoutError."""
         await self.removed(*addresses)
-        await _steady(lambda: addresses_on_node().isdisjoint(addresses), f"{', '.join(addresses)} are announced again")
+        await _steady(
+            lambda: announced_addresses().isdisjoint(addresses), f"{', '.join(addresses)} are announced again"
+        )
 
     async def removed(self, *addresses: str) -> None:
         """Return once the addresses are not on the node. Raises TimeoutError."""
 
         async def absent() -> bool:
-            return addresses_on_node().isdisjoint(addresses)
+            return announced_addresses().isdisjoint(addresses)
 
         await until(absent, within=UP_SECONDS, what=f"removal of {', '.join(addresses)}")
 
@@ -257,7 +252,7 @@ async def other_type(cluster: Cluster) -> None:
     (address,) = await cluster.announces("internal")
     await cluster.stage.change_service("internal", {"spec": {"type": "ClusterIP"}})
     event = await cluster.stage.hears("internal", Reason.STILL_ANNOUNCED)
-    if address not in event.message or address not in addresses_on_node():
+    if address not in event.message or address not in announced_addresses():
         raise TimeoutError(f"kube-vip removed {address}, and the Event is: {event.message}")
 
 
@@ -317,23 +312,32 @@ CASES: Final[tuple[Case, ...]] = (
     other_type,
 )  # fmt: skip
 CLASS_CASES: Final[tuple[Case, ...]] = (own_class,)
+ENDPOINT_CASES: Final[tuple[Case, ...]] = (late_endpoints, skipped_class, no_endpoints, blocked_queue)
+"""Cases of versions that read endpoints."""
 EXPLAINED_CASES: Final[tuple[Case, ...]] = (skipped_class, no_endpoints, blocked_queue)
 
 
-async def run(directory: Path) -> int:
-    """Run all cases, print the result of each, and return the number of failed ones."""
-    failed = await _run_cases(directory / "default", CASES, SETTINGS, POOL)
+async def run(directory: Path, version: str) -> int:
+    """Run all cases with a version of kube-vip, print the result of each, and return the number of failed ones."""
+    failed = await _run_cases(directory / "default", CASES, version, SETTINGS, POOL)
     # Another pool: kube-vip can leave addresses of the first cluster on the device when it is stopped.
-    failed += await _run_cases(directory / "class", CLASS_CASES, CLASS_SETTINGS, CLASS_POOL)
-    return failed + await _run_cases(directory / "explained", EXPLAINED_CASES, SETTINGS, EXPLAINED_POOL)
+    failed += await _run_cases(directory / "class", CLASS_CASES, version, CLASS_SETTINGS, CLASS_POOL)
+    return failed + await _run_cases(directory / "explained", EXPLAINED_CASES, version, SETTINGS, EXPLAINED_POOL)
 
 
-async def _run_cases(directory: Path, cases: tuple[Case, ...], settings: dict[str, str], pool: str) -> int:
+async def _run_cases(
+    directory: Path, cases: tuple[Case, ...], version: str, settings: dict[str, str], pool: str
+) -> int:
     """Run cases in a new cluster with an IP pool, whose kube-vip has the settings."""
     await asyncio.to_thread(directory.mkdir)
     failed = 0
-    async with _open_cluster(directory, settings, pool) as cluster:
+    async with open_stage(directory, version, settings) as stage:
+        await stage.harvester.create_pool("lan", pool)
+        await stage.logged(stage.run(), "service controller started")
+        cluster = Cluster(stage)
         for case in cases:
+            if version_of(version) < (1, 2, 0) and case in ENDPOINT_CASES:
+                continue
             began, result = asyncio.get_running_loop().time(), "ok"
             try:
                 await case(cluster)
@@ -344,66 +348,38 @@ async def _run_cases(directory: Path, cases: tuple[Case, ...], settings: dict[st
 
 
 @asynccontextmanager
-async def _open_cluster(directory: Path, settings: dict[str, str], pool: str) -> AsyncIterator[Cluster]:
+async def open_stage(directory: Path, version: str, settings: dict[str, str]) -> AsyncIterator[Stage]:
+    """Run a stage whose kube-vip is a process with the settings as its environment. No controller runs."""
     scene = Scene.start(directory)
     try:
-        async with Stage(scene, directory, pace=FAST, kube_vip=_kube_vip(scene, directory, settings)) as stage:
-            address = {"type": "InternalIP", "address": NODE_ADDRESS}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": {"addresses": [address]}}
-            await stage.guest.create(DOCUMENTS, node)
-            await stage.harvester.create_pool("lan", pool)
-            await stage.logged(stage.run(), "service controller started")
-            yield Cluster(stage)
+        async with Stage(scene, directory, pace=FAST, kube_vip=_kube_vip(scene, directory, version, settings)) as stage:
+            yield stage
     finally:
         scene.stop()
 
 
 @asynccontextmanager
-async def _kube_vip(scene: Scene, directory: Path, settings: dict[str, str]) -> AsyncIterator[None]:
-    """Run kube-vip as a process with the settings as its environment."""
-    command: list[str | Path] = [
-        require("kube-vip")["kube-vip"],
-        "manager",
-        "--k8sConfigPath",
-        scene.guest.admin_kubeconfig,
-    ]
+async def _kube_vip(scene: Scene, directory: Path, version: str, settings: dict[str, str]) -> AsyncIterator[None]:
+    """Create the Node of kube-vip, and run it until it has begun to read Services."""
+    address = {"type": "InternalIP", "address": NODE_ADDRESS}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": settings["vip_nodename"]}}
+    async with ApiClient(load_credentials(scene.guest.admin_kubeconfig), cluster="guest") as client:
+        await client.create(DOCUMENTS, {**node, "status": {"addresses": [address]}})
     log_file = directory / "kube-vip.log"
-    child = ChildProcess.start("kube-vip", command, log_file=log_file, env={**os.environ, **settings})
-    try:
+    async with kube_vip_process(build_of(version), settings, scene.guest, log_file):
         yield
-    finally:
-        child.stop()
-
-
-def addresses_on_node() -> set[str]:
-    """Return the addresses on all devices: kube-vip leases an address on one of its own."""
-    return {entry["local"] for device in json.loads(ip("-json address show")) for entry in device["addr_info"]}
-
-
-def ip(arguments: str) -> str:
-    """Run ip(8), and return its output."""
-    return subprocess.run(["ip", *arguments.split()], check=True, capture_output=True, text=True).stdout
-
-
-def prepare_network() -> None:
-    """Create the device of the node in a new network namespace."""
-    for arguments in (
-        "link set lo up",
-        f"link add {DEVICE} type veth peer name {PEER}",
-        f"link set {DEVICE} up",
-        f"link set {PEER} up",
-        f"address add {NODE_ADDRESS}/16 dev {DEVICE}",
-    ):
-        ip(arguments)
 
 
 def main() -> None:
     """Entry point of ``python -m devenv.realkubevip`` in a new network namespace. Exits with 1 if a case fails."""
+    parser = argparse.ArgumentParser(prog="python -m devenv.realkubevip", description="Run next to the real kube-vip.")
+    parser.add_argument("--version", choices=PROGRAMS, default=KUBE_VIP)
+    version = parser.parse_args().version
     prepare_network()
-    print(f"kube-vip {KUBE_VIP}, addresses on the node:", flush=True)
+    print(f"kube-vip {version}, addresses on the node:", flush=True)
     with run_directory("kube-vip") as directory, logs_to(directory / "emulators.log"):
-        if failed := asyncio.run(run(directory)):
-            sys.exit(f"error: {failed} of {len(CASES) + len(CLASS_CASES) + len(EXPLAINED_CASES)} cases failed")
+        if failed := asyncio.run(run(directory, version)):
+            sys.exit(f"error: {failed} cases failed")
 
 
 if __name__ == "__main__":

@@ -43,23 +43,12 @@ its selector says. Fixed once the load balancer has an address."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
 """Service annotation, set and read by this controller or users: IPv4 address. Requested address. A new Service gets it
 from the pool in `ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated
-one. Copied from `kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or before this controller
-replaced another provider."""
-REQUESTED_FOR: Final = PREFIX + "requested-for"
-"""Service annotation, set and read by this controller: UID of the Service. Its user wrote the requested address on this
-Service. On a copy, in a cluster that was restored or cloned, the UID is another one: that Service does not wait for the
-address."""
-SPECIFIED_ADDRESS: Final = PREFIX + "specified-address"
-"""Service annotation, set and read by this controller: IPv4 address. kube-vip takes this address from
-`spec.loadBalancerIP`, and the Service never had `kube-vip.io/loadbalancerIPs`. kube-vip withdraws an address with the
-annotation that it was taken from, also if the specification has the same."""
-LEASE_NOTE_OUTDATED: Final = PREFIX + "lease-note-outdated"
-"""Service annotation, set and read by this controller: `true`. The annotations `requestedIP` and `hwaddr` of kube-vip
-are older than the load balancer: only the status shows the address from DHCP then. Removed when it does."""
+one. If `kube-vip.io/loadbalancerIPs` was set before the first reconcile of a new Service, its address is kept here,
+with the UID of the Service: it does not count on a copy."""
 ANNOUNCED_AS: Final = PREFIX + "announced-as"
-"""Service annotation, set and read by this controller: traffic policy, IP families and their policy, such as `Cluster
-IPv4 SingleStack`. With what kube-vip announced the address. kube-vip withdraws it when one of them changes, so the
-EndpointSlices are touched then. Not set with `--announcer=other`."""
+"""Service annotation, set and read by this controller: JSON. What this controller did last to have the address
+announced: UID of the Service, step, address, and the fields that kube-vip compares. It continues there after a restart.
+Without it, the Service is handled as one of another provider, or announced once more."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 """Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
 the node port behind this port; requests a VM load balancer."""
@@ -87,15 +76,12 @@ SERVICE_ANNOTATIONS: Final = (
     WORKLOAD_TYPE,
     IP_POOL,
     REQUESTED_ADDRESS,
-    REQUESTED_FOR,
-    SPECIFIED_ADDRESS,
     HEALTH_CHECK_PORT,
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_TIMEOUT,
     DESCRIPTION,
-    LEASE_NOTE_OUTDATED,
     ANNOUNCED_AS,
 )
 """The annotations of this controller on a Service."""
@@ -110,7 +96,7 @@ SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 """Service finalizer, set by this controller. Keeps a deleted Service until its load balancer is deleted in
 Harvester."""
 
-# kube-vip's; only ``plan.service.kube_vip`` reads and writes them.
+# kube-vip's; only ``plan.service.announcing`` reads and writes them.
 KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
 """Service annotation, set and read by this controller: address, `0.0.0.0` or empty. What kube-vip announces: the
 address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""
@@ -125,12 +111,12 @@ KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
 """Service annotation, set by kube-vip or users: address, or two with a comma. What kube-vip has last leased from DHCP,
 or is to request there. An address in the status that is one of these is a lease."""
-KUBE_VIP_HARDWARE: Final = "kube-vip.io/hwaddr"
-"""Service annotation, set by kube-vip or users: MAC address. The interface with which kube-vip leases an address from
-DHCP."""
 KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
-"""Service annotation, set by this controller or users: `False` or `FALSE`. Makes kube-vip request an address from DHCP
-again: it compares the text, and both mean its default. This controller does not change any other value."""
+"""Service annotation, set by this controller or users: `False` or `FALSE`. Makes kube-vip announce an address that
+follows a withdrawal: it compares the text, and both mean its default. A user's `true` stays."""
+KUBE_VIP_LEASE_NAME: Final = "kube-vip.io/leaseName"
+"""Service annotation, set by users: name. The Lease with which kube-vip elects the node of the Service. kube-vip
+announces the address again when it changes."""
 
 KUBE_VIP_ANNOTATIONS: Final = (
     KUBE_VIP_ADDRESSES,
@@ -138,7 +124,7 @@ KUBE_VIP_ANNOTATIONS: Final = (
     KUBE_VIP_IGNORE,
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
-    KUBE_VIP_HARDWARE,
+    KUBE_VIP_LEASE_NAME,
     KUBE_VIP_DDNS,
 )
 """The annotations of kube-vip on a Service that this controller reads."""
@@ -350,11 +336,9 @@ class Reason(StrEnum):
     )
     """Warning: the device for the network of the Service is not known. Fix: give every VM an interface in the network,
     run qemu-guest-agent in it, or set annotation `kube-vip.io/serviceInterface`."""
-    KUBE_VIP_RESYNC_PENDING = (
-        "KubeVipResyncPending",
-        "the update of its endpoints, without which kube-vip does not announce it again",
-    )
-    """No Event: the address is announced again in a moment. Fix: none; it lasts a second."""
+    ANNOUNCING = "Announcing", "kube-vip to note that it announces the address"
+    """No Event: the address is published, and no node has noted it yet. Fix: none; it lasts some seconds, and longer
+    while kube-vip works on many Services."""
     NOT_ANNOUNCED = "AddressNotAnnounced", "a node to announce its address"
     """Warning: no node has noted that it announces the address, or kube-vip does not announce it again by itself; the
     message states what to do. Fix: check kube-vip as the message states."""

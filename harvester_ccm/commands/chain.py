@@ -88,7 +88,7 @@ def _announcing(
         return BY_HARVESTER, abbreviate(names), abbreviate(sorted(hosts))
     if not snapshot.scope.is_managed:
         return "", "", ""
-    noted = snapshot.kube_vip.node or ""
+    noted = snapshot.seen.node
     node = store.nodes.get(noted)
     if node is None:
         return noted, "", ""

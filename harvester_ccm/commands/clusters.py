@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -46,11 +46,10 @@ from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, addresses_of_servers, rights_of
 from harvester_ccm.plan.service.allocation import is_in_progress
-from harvester_ccm.plan.service.endpoints import Endpoints, count_endpoints, unreadable_endpoints
+from harvester_ccm.plan.service.endpoints import Endpoints, Reading, reading_of
 from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
-from harvester_ccm.plan.service.vip_hosts import is_node_of_kube_vip
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
 from harvester_ccm.plan.service.vm_spec import backends_of
 
@@ -124,8 +123,6 @@ class ClusterStore:
         self.vms = self._listed(VIRTUAL_MACHINES, VM_INDEXES)
         self.vmis = self._listed(INSTANCES, VMI_INDEXES)
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
-        self.noted_here: frozenset[str] = frozenset()
-        """Lists do not show this either."""
         self.last_announced_at = -math.inf
         """Lists do not show when kube-vip noted a node."""
         self.last_processed_at = -math.inf
@@ -188,9 +185,8 @@ class ClusterStore:
 
     def _endpoints_of(self, service: Service, slices: "_Slices") -> Endpoints:
         if isinstance(slices, KubeError):
-            return unreadable_endpoints(service).as_confirmed()
-        found = slices.get(service.metadata.key, ())
-        return count_endpoints(found, service, partial(is_node_of_kube_vip, self.services)).as_confirmed()
+            return Endpoints(Reading.UNREADABLE, math.inf)
+        return Endpoints(reading_of(slices.get(service.metadata.key, ()), service), math.inf)
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""

@@ -33,7 +33,6 @@ from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, 
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.node.power import state_of
-from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -41,13 +40,14 @@ from harvester_ccm.plan.service.desired import (
     PatchService,
     SeedPool,
     ServicePlan,
-    TriggerKubeVipResync,
+    TouchEndpoints,
     Write,
 )
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of
+from harvester_ccm.plan.service.readiness import NOTE_SECONDS
 from harvester_ccm.plan.service.request import Ipam, Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -198,18 +198,16 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
 
 def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
     """Return the node that kube-vip has noted, or why it has noted none; empty if there is no address to announce."""
-    kube_vip = snapshot.kube_vip
+    seen = snapshot.seen
     if plan.phase == Phase.ANNOUNCED_BY_HARVESTER:
         return "Harvester"
     # kube-vip never removes its note, so one beside no address is about an earlier address.
-    if not kube_vip.status or not kube_vip.read_address:
+    if not seen.status or not seen.read_address:
         return ""
     if snapshot.cluster.announcer is Announcer.OTHER:
         return ANNOUNCER_OTHER
-    if kube_vip.node:
-        return kube_vip.node
-    if not snapshot.remembered.published:
-        return ""
+    if seen.node:
+        return seen.node
     explained = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
     if explained:
         return f"unknown. {explained[0]}"
@@ -270,7 +268,7 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             return _write(f"delete LoadBalancer {load_balancer.metadata.name}")
         case SeedPool(pool=pool):
             return _write(f"patch IPPool {pool}", diff({}, planned.patch))
-        case TriggerKubeVipResync():
+        case TouchEndpoints():
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 
 

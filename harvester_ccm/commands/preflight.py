@@ -65,11 +65,10 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.address_pools import GRANT
-from harvester_ccm.plan.service.kube_vip import NOTE_ANNOTATION, read_state
+from harvester_ccm.plan.service.announcing import RECEIPT_ANNOTATION, noted_node, read_seen
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 from harvester_ccm.plan.service.request import read_request
-from harvester_ccm.plan.service.vip_hosts import announcements_of
 from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, remedy_of
 
 SOON: Final = timedelta(days=14)
@@ -586,7 +585,7 @@ async def check_requests(client: ApiClient) -> Finding:
 def _example(cluster: ClusterIdentity) -> Document:
     """Return a load balancer as the controller creates it."""
     service = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid="preflight"))
-    return new_load_balancer(service, read_request(service, read_state(service)), cluster, {})
+    return new_load_balancer(service, read_request(service, read_seen(service)), cluster, {})
 
 
 async def check_admission(
@@ -685,11 +684,11 @@ def check_announcer(store: ClusterStore) -> Finding:
         return Result.OK, ANNOUNCER_OTHER, ""
     if error is not None:
         return Result.SKIPPED, f"cannot be read: {error}", ""
-    if announcements_of(store.services, store.last_announced_at).exist:
-        return Result.OK, f"kube-vip: it has noted its node on Services (annotation {NOTE_ANNOTATION})", ""
+    if any(noted_node(service) for service in store.services.all()):
+        return Result.OK, f"kube-vip: it has noted its node on Services (annotation {RECEIPT_ANNOTATION})", ""
     if announcer is Announcer.KUBE_VIP:
         return Result.OK, "kube-vip (--announcer=kube-vip); it has noted no node on a Service yet", ""
-    text = f"not known: kube-vip has noted no node on a Service yet (annotation {NOTE_ANNOTATION})"
+    text = f"not known: kube-vip has noted no node on a Service yet (annotation {RECEIPT_ANNOTATION})"
     advice = (
         "Set --announcer=kube-vip if kube-vip announces in ARP mode, or in BGP mode since version 1.0; set "
         "--announcer=other for another program or mode"

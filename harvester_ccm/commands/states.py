@@ -21,6 +21,7 @@ from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.service.announcing import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan, waits_for
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service, plan_waiting_for_creation
@@ -100,8 +101,8 @@ Line = tuple[str, ObjectStatus]
 def service_status(store: ClusterStore, service: Service, settings: Settings) -> Planned:
     """Return a Service with its plan, as the controller has it right after its start."""
     observed = observe_service(store, service, store.cluster)
-    state = ServiceState(phase=phase_of(observed))
-    state.note_publication(observed.kube_vip, 0.0)
+    # All touches were made, as far as a command can tell.
+    state = ServiceState(phase=phase_of(observed), touches=len(TOUCH_SECONDS))
     state.endpoints = store.endpoints.get(service.metadata.key, state.endpoints)
     now = _waited(observed, store.taken)
     idle = seconds_between(store.last_processed, store.taken)

@@ -12,15 +12,15 @@ from harvester_ccm.kube.errors import NotServed
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.address_pools import PoolRights
+from harvester_ccm.plan.service.announcing import noted_node
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.ownership import has_cluster_name
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
-from harvester_ccm.plan.service.vip_hosts import vip_host
 from harvester_ccm.plan.service.vm_spec import backends_of
 
 _MAPPING: Final = f"metadata.name={NAD_MAPPING_NAME}"
@@ -61,11 +61,6 @@ class Caches:
         """The addresses of both API servers in the kubeconfigs."""
         self.last_announced_at = -math.inf
         """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
-        self.noted_here: set[str] = set()
-        """UIDs of Services that had no note of kube-vip when this process learned of them, and then got one, before
-        they had the finalizer."""
-        self.first_announced: Service | None = None
-        """The Service on which kube-vip noted a node first, in the version with that note."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
         self.last_processed_at = -math.inf
@@ -127,16 +122,10 @@ class Caches:
             self.last_processed_at = loop_time()
 
     def _note_announcement(self, old: Service | None, new: Service | None) -> None:
-        if new is None and old is not None:
-            self.noted_here.discard(old.metadata.uid)
-        if new is None or not vip_host(new) or vip_host(old):
+        if new is None or not noted_node(new):
             return
-        is_known = old is not None and old.metadata.uid == new.metadata.uid
-        if is_known and not new.metadata.has_finalizer(SERVICE_FINALIZER):
-            self.noted_here.add(new.metadata.uid)
-        if self.first_announced is None:
-            self.first_announced = new
-        self.last_announced_at = loop_time()
+        if old is None or not noted_node(old):
+            self.last_announced_at = loop_time()
 
 
 def _load_balancers(client: ApiClient, namespace: str) -> Informer[LoadBalancer]:

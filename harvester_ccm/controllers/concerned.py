@@ -68,13 +68,6 @@ def decidable_services(caches: Caches, *_change: object) -> list[str]:
     return []
 
 
-def services_at_first_note(caches: Caches, _old: Service | None, new: Service | None) -> list[str]:
-    """Return all Services at the first note of kube-vip on any Service: a missing note begins to mean something."""
-    if new is not None and new is caches.first_announced:
-        return managed_services(caches)
-    return []
-
-
 def service_of_load_balancer(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
     """Return the Service that the load balancer was created for."""
     keys = {service_key(load_balancer) for load_balancer in _existing(old, new)}

@@ -6,13 +6,10 @@ write of the plan. A reconcile never waits for Harvester: what has to happen the
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
-from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
-from harvester_ccm.config import Announcer
 from harvester_ccm.controllers.address_pools import AddressPools
 from harvester_ccm.controllers.concerned import decidable_services, managed_services, services_without_address
 from harvester_ccm.controllers.creation_gate import CreationGate
@@ -29,7 +26,7 @@ from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.errors import AdmissionDenied, AnswerTooLarge, Forbidden, Invalid, KubeError, WriteReverted
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address import not_allocated
@@ -40,22 +37,17 @@ from harvester_ccm.plan.service.desired import (
     PatchService,
     SeedPool,
     ServicePlan,
-    TriggerKubeVipResync,
+    TouchEndpoints,
     Write,
     not_ready,
 )
-from harvester_ccm.plan.service.endpoints import endpoints_in, unreadable_endpoints
-from harvester_ccm.plan.service.kube_vip import RESYNC_AFTER_SECONDS, compared_fields, read_state
+from harvester_ccm.plan.service.endpoints import Endpoints
 from harvester_ccm.plan.service.messages import failure_event
 from harvester_ccm.plan.service.ownership import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
-from harvester_ccm.plan.service.reannouncement import resync_not_permitted
-from harvester_ccm.plan.service.scope import may_be_ours
+from harvester_ccm.plan.service.readiness import touch_not_permitted
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
-from harvester_ccm.plan.service.vip_hosts import is_node_of_kube_vip
 
-RESYNC_RETRY_SECONDS: Final = 600.0
-"""Seconds after which a resync is triggered again if the patch was not permitted."""
 log = structlog.get_logger(__name__)
 
 
@@ -83,7 +75,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             # The informer read it before this controller registered its callback.
             self._gate.observe(None, load_balancer)
         caches.load_balancers.on_change(self._gate.observe)
-        caches.services.on_change(self._note_changed_fields)
 
     async def wait_synced(self) -> None:
         """Return when Services and Nodes are listed: Harvester may be unavailable."""
@@ -130,9 +121,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             return None
         state = self._states.of(service)
         now = loop_time()
-        state.resume(snapshot, now)
-        state.note_publication(snapshot.kube_vip, now)
-        state.note_fields(snapshot.kube_vip)
+        state.see_record(service, now)
         return replace(
             snapshot,
             remembered=state,
@@ -159,7 +148,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         if plan.is_next_creation and not self._gate.admit(key):
             plan = plan_waiting_for_creation(snapshot, plan)
         snapshot.remembered.enter(plan.phase, snapshot.now)
-        snapshot.remembered.note_lease_wait(snapshot, plan.waiting_reason, snapshot.now)
         return plan
 
     def emit_planned(self, plan: ServicePlan, snapshot: ServiceSnapshot, *, is_sent_now: bool) -> None:
@@ -190,9 +178,14 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         return Wait(plan.waiting_reason, plan.look_again_after)
 
     def limited(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> LimitedWrite:
-        """Return what the rate limit has to know: one limit covers a Service and its load balancer."""
+        """Return what the rate limit has to know: one limit covers a Service and its load balancer.
+
+        Touches have a limit of their own. They are sent in intervals, and no other client changes what they write.
+        """
         meta = snapshot.service.metadata
         fields = {} if plan.write is None else written_fields(plan.write)
+        if isinstance(plan.write, TouchEndpoints):
+            return LimitedWrite(f"endpoints of {meta.uid}", fields, terminating=meta.deleting)
         return LimitedWrite(meta.uid, fields, plan.writes_needed, terminating=meta.deleting)
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: ServiceSnapshot) -> None:
@@ -204,8 +197,8 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         write = plan.write
         if write is None:
             return None
-        if isinstance(write, TriggerKubeVipResync):
-            await self._trigger_resync(snapshot)
+        if isinstance(write, TouchEndpoints):
+            await self._touch_endpoints(snapshot)
         elif isinstance(write, SeedPool):
             await self._request_address(write, snapshot)
         else:
@@ -222,12 +215,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             if event is not None:
                 await self._report_in_condition(event, write, snapshot)
             raise
-        finally:
-            # Also after an error: the patch may have been applied although its response was lost.
-            if isinstance(write, PatchService) and write.triggers_resync:
-                snapshot.remembered.resync_at = loop_time() + RESYNC_AFTER_SECONDS
-            if isinstance(write, PatchService) and write.requests_lease:
-                snapshot.remembered.note_lease_request(loop_time())
 
     async def _read_pool(self, snapshot: ServiceSnapshot) -> None:
         """Read the IP pool of the request. Raises KubeError if Harvester is not available."""
@@ -250,26 +237,16 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             self._report(error, write, snapshot)
             raise
 
-    async def _trigger_resync(self, snapshot: ServiceSnapshot) -> None:
-        state = snapshot.remembered
-        is_permitted = await self._writes.trigger_resync(snapshot)
-        state.note_touch()
-        state.resync_at = None
+    async def _touch_endpoints(self, snapshot: ServiceSnapshot) -> None:
+        is_permitted = await self._writes.touch_endpoints(snapshot)
+        snapshot.remembered.count_touch(loop_time(), is_permitted=is_permitted)
         if not is_permitted:
-            state.resync_at = loop_time() + RESYNC_RETRY_SECONDS
-            self.emit(snapshot.service, resync_not_permitted(snapshot.service))
+            self.emit(snapshot.service, touch_not_permitted(snapshot, "Normal"))
 
     async def _read_endpoints(self, snapshot: ServiceSnapshot) -> None:
-        """Read the EndpointSlices of the Service into its state. Raises KubeError if it cannot be reached."""
-        service = snapshot.service
-        try:
-            page = await self._writes.list_endpoint_slices(service)
-        except (AnswerTooLarge, Forbidden) as error:
-            log.info("endpoints not readable", service=service.metadata.key, error=str(error))
-            endpoints = unreadable_endpoints(service)
-        else:
-            endpoints = endpoints_in(page, service, partial(is_node_of_kube_vip, self.caches.services))
-        snapshot.remembered.endpoints = snapshot.remembered.endpoints.followed_by(endpoints, loop_time())
+        """Read the EndpointSlices of the Service into its state. Raises KubeError if they cannot be reached."""
+        reading = await self._writes.read_endpoints(snapshot.service)
+        snapshot.remembered.endpoints = Endpoints(reading, loop_time())
 
     async def _check_dry_run(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> None:
         """Check that Harvester would accept the next load balancer, before the present one is given up."""
@@ -311,21 +288,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         verdict = not_ready(event, snapshot)
         if verdict.changes_condition or _is_missing_in_harvester(write):
             await self._writes.report(failed_condition(verdict, snapshot), snapshot)
-
-    def _note_changed_fields(self, old: Service | None, new: Service | None) -> None:
-        """Have the endpoints touched after a change for which kube-vip withdraws the address.
-
-        The record on the Service shows the change as well, unless the user takes it back before the next reconcile:
-        kube-vip has withdrawn the address by then.
-        """
-        if not self.caches.services.synced or self.cluster.announcer is Announcer.OTHER:
-            return
-        if old is None or new is None:
-            return
-        if old.metadata.uid != new.metadata.uid or compared_fields(old) == compared_fields(new):
-            return
-        if may_be_ours(new, self.cluster):
-            self._states.of(new).expect_resync(read_state(new), loop_time() + RESYNC_AFTER_SECONDS)
 
 
 def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:

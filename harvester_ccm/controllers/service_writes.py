@@ -30,12 +30,12 @@ from harvester_ccm.plan.service.desired import (
     Document,
     PatchService,
     SeedPool,
-    TriggerKubeVipResync,
+    TouchEndpoints,
     Write,
 )
+from harvester_ccm.plan.service.endpoints import Reading, reading_of, slice_to_touch
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
-from harvester_ccm.plan.service.plan import kept_request
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -85,7 +85,7 @@ def written_fields(write: Write) -> dict[str, str]:
             return {f"load balancer {load_balancer.metadata.name}": f"deleted {load_balancer.metadata.uid}"}
         case SeedPool(pool=pool, address=address):
             return {f"address {address} in the history of IP pool {pool}": "requested"}
-        case TriggerKubeVipResync():
+        case TouchEndpoints():
             return {_TRIGGER: ""}
 
 
@@ -237,7 +237,7 @@ class ServiceWrites:
     async def report(self, condition: ServiceCondition, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
         meta = snapshot.service.metadata
-        fields = ServiceFields(annotations=kept_request(snapshot), condition=ConditionChange(condition))
+        fields = ServiceFields(condition=ConditionChange(condition))
         patch = service_patch(snapshot.service, fields)
         written = _fields_of_service(patch)
         if not patch or self._limiter.delay(meta.uid, written, terminating=meta.deleting):
@@ -246,34 +246,37 @@ class ServiceWrites:
             await self.send(PatchService(patch), snapshot)
             self._limiter.record(meta.uid, written)
 
-    async def trigger_resync(self, snapshot: ServiceSnapshot) -> bool:
-        """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted.
+    async def touch_endpoints(self, snapshot: ServiceSnapshot) -> bool:
+        """Patch an EndpointSlice of a Service that kube-vip counts, if it has one; return False if that is denied.
 
-        kube-vip takes the endpoints of the slice that changed last for all of them: without any, it withdraws the
-        address. The value is always new.
+        The value is always new.
         """
         meta = snapshot.service.metadata
-        name = ""
+        record = snapshot.record
+        node = snapshot.seen.node or ("" if record is None else record.node)
         try:
-            slices = await self.list_endpoint_slices(snapshot.service)
-            filled = {
-                endpoint_slice.metadata.name: endpoint_slice.metadata.resource_version
-                for endpoint_slice in slices.items
-                if endpoint_slice.endpoints
-            }
-            if filled:
-                name = min(filled)
-                body = {"metadata": {"annotations": {RESYNC_TRIGGER: filled[name]}}}
-                await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=meta.namespace)
-        except (errors.AdmissionDenied, errors.Forbidden, errors.Invalid):
+            page = await self._list_endpoint_slices(snapshot.service)
+            touched = slice_to_touch(page.items, snapshot.service, node)
+            if touched is not None:
+                body = {"metadata": {"annotations": {RESYNC_TRIGGER: touched.metadata.resource_version}}}
+                await self._guest.merge_patch(ENDPOINT_SLICES, touched.metadata.name, body, namespace=meta.namespace)
+        except (errors.AdmissionDenied, errors.AnswerTooLarge, errors.Forbidden, errors.Invalid):
             return False
         except errors.NotFound as error:
             raise errors.Conflict(error.answer) from error
-        log.info("resync of kube-vip triggered", service=meta.key, slice=name or None)
+        log.info("endpoints touched for kube-vip", service=meta.key, slice=touched.metadata.name if touched else None)
         return True
 
-    async def list_endpoint_slices(self, service: Service) -> Page[EndpointSlice]:
-        """Return the EndpointSlices of a Service. Raises KubeError."""
+    async def read_endpoints(self, service: Service) -> Reading:
+        """Return what the EndpointSlices of a Service show. Raises KubeError if they cannot be reached."""
+        try:
+            page = await self._list_endpoint_slices(service)
+        except (errors.AnswerTooLarge, errors.Forbidden) as error:
+            log.info("endpoints not readable", service=service.metadata.key, error=str(error))
+            return Reading.UNREADABLE
+        return reading_of(page.items, service, are_complete=not page.unread)
+
+    async def _list_endpoint_slices(self, service: Service) -> Page[EndpointSlice]:
         selector = {"labelSelector": endpoint_slice_selector(service)}
         return await self._guest.list(ENDPOINT_SLICES, namespace=service.metadata.namespace, params=selector)
 

@@ -116,7 +116,6 @@ RULES: Final = (
     # Services
     Rule((Signal.SERVICE,), concerned.changed_service, (_SERVICE,)),
     Rule((Signal.SERVICE,), concerned.primaries_of_service, (EnqueueFamilies(),)),
-    Rule((Signal.SERVICE,), concerned.services_at_first_note, (_SERVICE_IN_BACKGROUND,)),
     Rule((Signal.LOAD_BALANCER,), concerned.service_of_load_balancer, (_SERVICE,)),
     Rule((Signal.LOAD_BALANCER,), concerned.primaries_of_load_balancer, (EnqueueFamilies(),)),
     Rule((Signal.LOAD_BALANCER,), concerned.services_with_address, (_SERVICE_IN_BACKGROUND,)),

@@ -30,7 +30,7 @@ WRITTEN: Final = (
     names.KUBE_VIP_IGNORE,
     names.KUBE_VIP_HOST,
     names.KUBE_VIP_LEASE,
-    names.KUBE_VIP_HARDWARE,
+    "kube-vip.io/hwaddr",
     names.ANNOUNCED_AS,
 )
 SERVED: Final = {names.KUBE_VIP_ADDRESSES: "10.0.0.3", names.KUBE_VIP_HOST: "node-1", names.ANNOUNCED_AS: "{}"}

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from devenv.announcement import (
+    NEWEST,
     Settings,
+    Version,
     counts_endpoint,
     is_changed,
     is_ignored,
@@ -116,13 +118,28 @@ def test_endpoints_that_count(policy: str, found: list[Document], expected: bool
     ],
 )
 def test_changes_that_withdraw(before: Document, now: Document, expected: bool) -> None:
-    assert is_changed(before, now) is expected
+    assert is_changed(before, now, (1, 2, 3)) is expected
 
 
-def test_changed_policy_withdraws() -> None:
-    local = service({ADDRESS: A})
-    local["spec"]["externalTrafficPolicy"] = "Local"
-    assert is_changed(service({ADDRESS: A}), local)
+def with_policy(policy: str) -> Document:
+    document = service({ADDRESS: A})
+    document["spec"]["externalTrafficPolicy"] = policy
+    return document
+
+
+@pytest.mark.parametrize(
+    ("changed", "since"),
+    [
+        pytest.param(with_policy("Local"), (1, 0, 1), id="policy"),
+        pytest.param(service({ADDRESS: A, "kube-vip.io/ddns": "False"}), (1, 0, 3), id="ddns"),
+        pytest.param(service({ADDRESS: A, "kube-vip.io/leaseName": "other"}), (1, 2, 3), id="leaseName"),
+        pytest.param(service({ADDRESS: A, "kube-vip.io/serviceInterface": "eth1"}), (9, 0, 0), id="interface"),
+    ],
+)
+def test_versions_compare_more_and_more_fields(changed: Document, since: Version) -> None:
+    versions = [(0, 9, 2), (1, 0, 0), (1, 0, 1), (1, 0, 3), (1, 1, 2), (1, 2, 2), (1, 2, 3), NEWEST]
+    found = [version for version in versions if is_changed(service({ADDRESS: A}), changed, version)]
+    assert found == [version for version in versions if version >= since]
 
 
 def met(document: Document, uid: str = "one") -> Document:
@@ -266,3 +283,41 @@ def test_changed_policy_is_read_since_1_0_1(version: tuple[int, int, int], expec
     local["spec"]["externalTrafficPolicy"] = "Local"
     assert len(effects(announcer.change("MODIFIED", local))) == expected
     assert list(holders(announcer)) == [A], "it is announced again at once"
+
+
+def test_newest_version_announces_another_address_with_the_same_event() -> None:
+    announcer = announcer_for(Settings(version=NEWEST))
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    with_endpoint(announcer)
+    found = effects(announcer.change("MODIFIED", met(service({ADDRESS: B}))))
+    assert [type(effect) for effect in found] == [Withdraw, ReadSlices]
+    with_endpoint(announcer)
+    assert list(holders(announcer)) == [B]
+
+
+@pytest.mark.parametrize("ignored", [{}, {IGNORE: "true"}])
+def test_newest_version_withdraws_at_another_type(ignored: dict[str, str]) -> None:
+    announcer = announcer_for(Settings(version=NEWEST))
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    with_endpoint(announcer)
+    effects(announcer.change("MODIFIED", met(service({ADDRESS: A, **ignored}, kind="ClusterIP"))))
+    assert holders(announcer) == {}
+
+
+def test_newest_version_withdraws_an_ignored_service_that_is_deleted() -> None:
+    announcer = announcer_for(Settings(version=NEWEST))
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    with_endpoint(announcer)
+    effects(announcer.delete_slice(announcer.watches["one"]))
+    assert list(holders(announcer)) == [A], "the deletion of a slice changes nothing"
+    effects(announcer.delete(met(service({ADDRESS: A, IGNORE: "true"}))))
+    assert holders(announcer) == {}
+
+
+def test_old_version_announces_and_withdraws_one_address_at_once() -> None:
+    announcer = announcer_for(Settings(version=(1, 1, 2)))
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    _, again, _ = effects(announcer.change("MODIFIED", met(with_policy("Local"))))
+    assert again.is_raced
+    _, other, _ = effects(announcer.change("MODIFIED", met(service({ADDRESS: B}))))
+    assert not other.is_raced

@@ -59,11 +59,11 @@ def endless_line(path: str) -> Reply:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        pytest.param(large, "the answer is larger than 32 MiB (GET ", id="300 MiB"),
+        pytest.param(large, "the answer is larger than 8 MiB (GET ", id="300 MiB"),
         pytest.param(large_error, "HTTP status 500", id="error of 300 MiB"),
         pytest.param(inflating(), "a compressed answer, which was not requested, is not what", id="gzip"),
         pytest.param(
-            endless_list, "the content of all lists in progress is larger than 96 MiB (GET ", id="endless list"
+            endless_list, "a list without an end is not what a Kubernetes API server sends", id="endless list"
         ),
         pytest.param(endless_line, "a line of the watch is larger than 4 MiB (WATCH ", id="endless line"),
     ],

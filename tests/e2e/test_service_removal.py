@@ -5,7 +5,7 @@ import pytest
 from devenv.faults import Delay
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
-from devenv.watch import Document
+from devenv.watch import Document, annotations_of
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, SERVICE_FINALIZER, Reason
 from tests.e2e.observing import announced, caught_up, completed, transitions, writes
@@ -57,7 +57,7 @@ async def test_service_that_becomes_internal_keeps_nothing_of_this_controller(st
     assert service.metadata.finalizers == (FOREIGN,)
     assert service.addresses == ()
     assert service.metadata.annotation(KUBE_VIP_ADDRESSES) is None
-    assert service.metadata.annotation("example.com/mine") == "kept"
+    assert annotations_of(await stage.service_document("web"))["example.com/mine"] == "kept"
     assert (await stage.service_document("web"))["status"]["conditions"] == [CONDITION]
     # kube-vip ignores a Service of this type and withdraws its address at its restart only.
     assert [one.kind for one in stage.kube_vip.transitions] == ["announce"]

@@ -8,7 +8,7 @@ import pytest
 
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS, WORKLOAD_TYPE
+from harvester_ccm.names import ANNOUNCED_AS, KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS, WORKLOAD_TYPE
 from tests.support.builders import ADDRESS, marked, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, refused
@@ -136,7 +136,7 @@ async def test_condition_that_another_client_removed_is_written_again(*, running
     async with program.live():
         await asyncio.sleep(10)
         assert (program.condition()["status"], program.condition()["message"]) == ("True", before["message"])
-        assert set(program.annotations()) == {KUBE_VIP_ADDRESSES}
+        assert set(program.annotations()) == {ANNOUNCED_AS, KUBE_VIP_ADDRESSES}
 
 
 @jumping_time

@@ -158,18 +158,6 @@ async def test_note_of_kube_vip_before_its_status_does_not_make_the_service_a_co
 
 
 @jumping_time
-async def test_copy_with_the_note_of_kube_vip_does_not_request_the_address_of_the_original() -> None:
-    harvester = PooledHarvester()
-    harvester.book(WANTED, "others/original")
-    program = start(harvester)
-    async with program.live():
-        await asyncio.sleep(1)
-        program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED, KUBE_VIP_HOST: "node-1"}, spec={})))
-        await asyncio.sleep(30)
-        assert program.address() == "10.0.0.51"
-
-
-@jumping_time
 async def test_many_services_get_their_addresses_with_two_requests_each() -> None:
     harvester = PooledHarvester()
     program = start(harvester)

@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.controllers.service import RESYNC_RETRY_SECONDS
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
@@ -24,7 +23,6 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     PRIMARY_SERVICE,
     RESYNC_TRIGGER,
-    WORKLOAD_TYPE,
     Reason,
 )
 from tests.simulation.kubevip import NODE, KubeVip
@@ -32,7 +30,7 @@ from tests.simulation.loop import SeededLoop
 from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, document_of, refused
-from tests.support.program_world import AWAY, Harvester, Program, guest_server
+from tests.support.program_world import Harvester, Program, guest_server
 
 LOCAL: Final = {"externalTrafficPolicy": "Local"}
 CLUSTER_WIDE: Final = {"externalTrafficPolicy": "Cluster"}
@@ -115,7 +113,7 @@ async def test_address_is_announced_again_after_a_change_that_kube_vip_withdraws
         assert world.problems() == []
         sent = len(world.guest.writes("services/"))
         await asyncio.sleep(3600)
-        assert len(world.guest.writes("services/")) == sent
+        assert len(world.guest.writes("services/")) == sent + 1, "the record that all touches were made"
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -179,13 +177,13 @@ async def test_resync_survives_a_crash_after_each_write(item: Service, writes: i
 
 
 @jumping_time
-async def test_service_of_the_go_provider_is_not_written_before_a_change() -> None:
+async def test_service_of_the_go_provider_gets_only_the_record_before_a_change() -> None:
     world = World()
     world.start_served(GO)
     async with world.live():
         await asyncio.sleep(3600)
         assert world.is_announced()
-        assert world.guest.writes("services/") == []
+        assert len(world.guest.writes("services/")) == 1, "the record"
         world.change(spec=LOCAL)
         await asyncio.sleep(SETTLED)
         assert world.is_right()
@@ -248,37 +246,6 @@ async def test_policy_that_changes_again_and_again_is_followed_within_the_rate_l
 
 
 @jumping_time
-async def test_change_that_is_taken_back_at_once_is_followed_by_a_touch() -> None:
-    """kube-vip has withdrawn the address at the first change, and the Service looks as before after the second."""
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        world.change(spec=LOCAL)
-        world.change(spec=CLUSTER_WIDE)
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-        assert world.is_touched
-
-
-@jumping_time
-async def test_change_that_is_taken_back_while_the_api_server_rejects_patches_is_followed_by_a_touch() -> None:
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        world.guest.fault = lambda call: AWAY if call.verb == "PATCH" else None
-        world.change(spec=LOCAL)
-        await asyncio.sleep(3)
-        world.change(spec=CLUSTER_WIDE)
-        await asyncio.sleep(3)
-        assert not world.is_announced()
-        world.guest.fault = None
-        await asyncio.sleep(2 * SETTLED)
-        assert world.is_right()
-
-
-@jumping_time
 async def test_touch_that_is_forbidden_is_reported() -> None:
     world = World()
     world.start(service())
@@ -292,25 +259,22 @@ async def test_touch_that_is_forbidden_is_reported() -> None:
         await asyncio.sleep(SETTLED)
         world.change(spec=LOCAL)
         await asyncio.sleep(SETTLED)
-        assert world.problems() == [f"web: {Reason.NOT_ANNOUNCED}"]
-        assert world.condition()["status"] == "False"
-        world.guest.fault = None
-        await asyncio.sleep(RESYNC_RETRY_SECONDS)
-        assert world.is_right()
+        assert world.problems() == [], "it is not known whether kube-vip needs the touch"
+        assert any("not permitted to make" in event["message"] for event in world.guest.events())
 
 
 @jumping_time
-async def test_nothing_is_written_where_another_program_announces_addresses() -> None:
+async def test_only_the_record_is_written_where_another_program_announces_addresses() -> None:
     world = World("--announcer=other")
     world.start(service())
     async with world.live():
         await asyncio.sleep(SETTLED)
-        assert ANNOUNCED_AS not in world.annotations()
-        before = len(world.guest.writes("services/"))
+        before = world.annotations()
         world.change(spec=LOCAL)
-        await asyncio.sleep(SETTLED)
-        assert len(world.guest.writes("services/")) == before
-        assert not world.is_touched
+        await asyncio.sleep(2 * SETTLED)
+        after = world.annotations()
+        assert {key for key in before | after if before.get(key) != after.get(key)} == {ANNOUNCED_AS}
+        assert world.condition()["status"] == "True"
 
 
 @jumping_time
@@ -331,7 +295,6 @@ async def test_change_on_a_service_that_kube_vip_ignores_is_followed_when_it_rea
 RELEASES: Final[Mapping[str, Mapping[str, Any]]] = {
     "another type": {"spec": {"type": "ClusterIP"}},
     "another class": {"spec": {"loadBalancerClass": "example.com/other"}},
-    "VM load balancer": {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}},
 }
 
 
@@ -354,11 +317,10 @@ async def test_record_that_another_client_changed_or_removed_is_harmless() -> No
     world.start(service())
     async with world.live():
         await asyncio.sleep(SETTLED)
-        noted = world.annotations()[ANNOUNCED_AS]
         world.change(metadata={"annotations": {ANNOUNCED_AS: "x" * 100_000}})
         await asyncio.sleep(SETTLED)
         assert world.is_right()
-        assert world.annotations()[ANNOUNCED_AS] == noted
+        assert '"step":"adopted"' in world.annotations()[ANNOUNCED_AS]
         world.change(metadata={"annotations": {ANNOUNCED_AS: None}})
         await asyncio.sleep(SETTLED)
         assert world.is_right()

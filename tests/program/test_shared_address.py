@@ -8,7 +8,14 @@ import pytest
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
+from harvester_ccm.names import (
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+    WORKLOAD_TYPE,
+)
 from tests.support.builders import ADDRESS, CLUSTER, allocated, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, document_of
@@ -99,7 +106,8 @@ async def test_shared_address_that_the_go_provider_announced_is_no_request() -> 
     async with program.live():
         await asyncio.sleep(60)
         assert program.address("api") == ""
-        assert program.annotations("api") == {PRIMARY_SERVICE: "shop/gone", KUBE_VIP_ADDRESSES: ""}
+        assert program.annotations("api")[KUBE_VIP_ADDRESSES] == ""
+        assert REQUESTED_ADDRESS not in program.annotations("api")
 
 
 @jumping_time

@@ -19,11 +19,9 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     IP_POOL,
-    KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_CLUSTER,
     LB_SERVICE_NAME,
-    LOAD_BALANCER_CLASS,
     LOAD_BALANCER_READY,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -32,17 +30,10 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.endpoints import CONFIRM_SECONDS
 from tests.simulation.actions import LAN, Fragment
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
 from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
-from tests.simulation.announcement_oracle import (
-    EXPLAINED_WITHIN,
-    TOUCHED_WITHIN,
-    AnnouncementOracle,
-    Claim,
-)
 from tests.simulation.facts import shown
 from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
@@ -72,9 +63,9 @@ def test_actions_of_a_fragment_can_run(fragment: Fragment) -> None:
 @contextmanager
 def _world() -> Iterator[World]:
     """Return a world without faults in which Service a has an address, and no controller runs."""
-    loop = SeededLoop("oracles")
+    loop = SeededLoop("oracles 2")
     asyncio.set_event_loop(loop)
-    world = World(loop, "oracles", pool=3)
+    world = World(loop, "oracles 2", pool=3)
     for name in ("a", "b"):
         world.original.create_service(name, {"type": "LoadBalancer", "ports": []}, {})
         world.original.change_service(name, {"metadata": {"finalizers": [SERVICE_FINALIZER]}})
@@ -274,30 +265,10 @@ def test_writes_about_an_announcement_at_rest(verb: str, body: Document, *, perm
         assert not is_about_announcement(call, {"a"}), "kube-vip had noted its node before"
 
 
-# What is said about announcements.
-
-
-@contextmanager
-def _announced() -> Iterator[tuple[World, AnnouncementOracle]]:
-    """Return a world in which kube-vip announces the address of Service b."""
-    with _world() as world:
-        _publish(world, "b")
-        oracle = AnnouncementOracle(world)
-        _pass_and_look(world, oracle, CACHE_DELAY)
-        assert world.kube_vip.announced() == {ADDRESS: ["shop/b"]}
-        _pass_and_look(world, oracle, CACHE_DELAY + 1)
-        yield world, oracle
-
-
 def _publish(world: World, name: str, address: str = ADDRESS) -> None:
     annotations = {ADDRESS_ANNOTATION: address}
     status = {"loadBalancer": {"ingress": [{"ip": address}]}}
     world.original.change_service(name, {"metadata": {"annotations": annotations}, "status": status})
-
-
-def _pass_and_look(world: World, oracle: AnnouncementOracle, seconds: float) -> None:
-    _pass(world, seconds)
-    oracle.look()
 
 
 def _condition(message: str, status: str = "True") -> Document:
@@ -306,137 +277,10 @@ def _condition(message: str, status: str = "True") -> Document:
     return {"status": {"conditions": [condition]}}
 
 
-def _says(world: World, oracle: AnnouncementOracle, message: str) -> list[str]:
-    """Return what is wrong about a condition, and the same about an Event."""
-    found = []
-    for call in (Call("PATCH", PATH, world.loop.time(), _condition(message), "p.1"), _event(world, message)):
-        oracle.sent(call)
-        found.append(world.wrong.pop() if world.wrong else "")
-    assert len(set(found)) == 1, "the oracle reads both"
-    return found
-
-
-@pytest.mark.parametrize("claim", Claim)
-def test_lie_about_an_announced_service_is_noticed(claim: Claim) -> None:
-    with _announced() as (world, oracle):
-        assert "p.1 says about b, which is not true: " in _says(world, oracle, f"words. {claim} and more")[0]
-
-
-def _without_endpoint(world: World) -> None:
-    world.original.remove_endpoints("b")
-
-
-def _ignored(world: World) -> None:
-    world.original.change_service("b", {"metadata": {"annotations": {KUBE_VIP_IGNORE: "true"}}})
-
-
-def _elsewhere(world: World) -> None:
-    world.original.change_service("b", {"spec": {"externalTrafficPolicy": "Local"}})
-    world.original.place_endpoint("b", "node-2", is_ready=True)
-
-
-def _without_permission(world: World) -> None:
-    world.networks["guest"].permits_slices = False
-
-
-def _with_class(world: World) -> None:
-    world.original.remove_endpoints("b")
-    world.original.change_service("b", {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}})
-
-
-def _withdrawn(world: World) -> None:
-    world.original.change_service("b", {"metadata": {"annotations": {ADDRESS_ANNOTATION: ""}}})
-
-
-def _without_note(world: World) -> None:
-    world.original.change_service("b", {"metadata": {"annotations": {KUBE_VIP_HOST: None}}})
-
-
-@pytest.mark.parametrize(
-    ("cause", "claim"),
-    [
-        (_without_endpoint, Claim.NO_ENDPOINT),
-        (_without_endpoint, Claim.NO_LOCAL_ENDPOINT),
-        (_without_permission, Claim.NO_PERMISSION),
-        (_without_note, Claim.NO_NOTES),
-        (_ignored, Claim.ENDS_WITH_RESTART),
-        (_elsewhere, Claim.ELSEWHERE),
-        (_with_class, Claim.SKIPPED_CLASS),
-        (_withdrawn, Claim.NO_CAUSE),
-        (_withdrawn, Claim.NOT_TOUCHED),
-        (_withdrawn, Claim.NO_LEASE),
-    ],
-)
-def test_truth_about_a_service_is_no_lie(cause: Callable[[World], None], claim: Claim) -> None:
-    with _announced() as (world, oracle):
-        cause(world)
-        _pass_and_look(world, oracle, CACHE_DELAY + 1)
-        assert _says(world, oracle, claim) == ["", ""]
-
-
-def test_service_has_no_lease_if_kube_vip_announces_its_predecessor() -> None:
-    with _announced() as (world, oracle):
-        world.original.release(SERVICE_FINALIZER)
-        world.original.delete_service("b")
-        world.original.create_service("b", {"type": "LoadBalancer", "ports": []}, {})
-        assert world.kube_vip.announced() == {ADDRESS: ["shop/b"]}, "kube-vip has not seen the deletion"
-        oracle.look()
-        assert _says(world, oracle, Claim.NO_LEASE) == ["", ""]
-
-
-def test_what_was_true_a_moment_ago_is_no_lie() -> None:
-    with _announced() as (world, oracle):
-        world.original.remove_endpoints("b")
-        oracle.look()
-        world.original.restore_endpoints("b")
-        oracle.look()
-        _pass_and_look(world, oracle, CACHE_DELAY - 1)
-        assert _says(world, oracle, Claim.NO_ENDPOINT) == ["", ""]
-        _pass(world, 2)
-        assert "is not true" in _says(world, oracle, Claim.NO_ENDPOINT)[0]
-
-
-@pytest.mark.parametrize("claim", [Claim.NO_PERMISSION, Claim.NOT_TOUCHED])
-def test_permission_that_was_withdrawn_just_now_is_known_without_a_change(claim: Claim) -> None:
-    with _announced() as (world, oracle):
-        assert "is not true" in _says(world, oracle, claim)[0]
-        world.network_of(world.original).slices_forbidden_at = world.loop.time()
-        assert _says(world, oracle, claim) == ["", ""]
-
-
-@pytest.mark.parametrize("claim", Claim)
-def test_condition_that_stays_wrong_after_the_announcement_is_noticed(claim: Claim) -> None:
-    with _announced() as (world, oracle):
-        world.original.change_service("b", _condition(claim, "False"))
-        _pass_and_look(world, oracle, CACHE_DELAY + 1)
-        assert oracle.late() == [f"b of {CLUSTER.name} goes on saying, which is not true: {claim}"]
-
-
-def test_condition_says_that_kube_vip_ignores_a_service_until_its_endpoints_are_read_twice() -> None:
-    with _world() as world:
-        world.original.change_service("b", _condition(Claim.IGNORED, "False"))
-        oracle = AnnouncementOracle(world)
-        oracle.look()
-        _pass_and_look(world, oracle, CACHE_DELAY + CONFIRM_SECONDS - 1)
-        assert oracle.late() == []
-        _pass_and_look(world, oracle, 2)
-        assert oracle.late() == [f"b of {CLUSTER.name} goes on saying, which is not true: {Claim.IGNORED}"]
-
-
-def test_nothing_else_is_judged_in_another_harvester() -> None:
-    with _announced() as (world, oracle):
-        guest = world.original
-        guest.change_service("b", _condition(Claim.NO_LEASE, "False"))
-        _pass_and_look(world, oracle, CACHE_DELAY + 1)
-        assert oracle.late() != []
-        guest.server.put(NODES, {"metadata": {"name": "w1"}, "spec": {"providerID": "harvester://gone"}})
-        world.harvester.remove(LOAD_BALANCERS, "vms/of-a")
-        assert oracle.late() == []
-
-
 @pytest.mark.parametrize("another_stays", [True, False])
 def test_another_load_balancer_that_vanishes_after_a_replacement_has_begun_is_no_fault(*, another_stays: bool) -> None:
-    with _announced() as (world, _):
+    with _world() as world:
+        world.original.change_service("a", {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}})
         Oracles(world)
         guest = world.original
         node = {"metadata": {"name": "w1"}, "spec": {"providerID": "harvester://gone"}, "status": {}}
@@ -454,80 +298,6 @@ def test_another_load_balancer_that_vanishes_after_a_replacement_has_begun_is_no
         assert guest.is_in_another_harvester() is another_stays
 
 
-@contextmanager
-def _unannounced(
-    message: str = "The load balancer has address 10.0.0.10",
-) -> Iterator[tuple[World, AnnouncementOracle]]:
-    """Return a world in which Service b is published and ready, and has no endpoint."""
-    with _world() as world:
-        world.original.remove_endpoints("b")
-        world.original.change_service("b", _condition(message))
-        _publish(world, "b")
-        oracle = AnnouncementOracle(world)
-        oracle.look()
-        yield world, oracle
-
-
-def test_address_that_nothing_explains_is_noticed() -> None:
-    with _unannounced() as (world, oracle):
-        _pass_and_look(world, oracle, EXPLAINED_WITHIN - 1)
-        assert oracle.late() == []
-        _pass_and_look(world, oracle, 2)
-        assert "b of demo is not announced, and nothing explains it" in oracle.late()[0]
-        world.set_announcer(Announcer.OTHER)
-        assert oracle.late() == []
-
-
-def test_address_need_not_be_explained_at_once_when_another_problem_ends() -> None:
-    with _unannounced() as (world, oracle):
-        world.original.change_service("b", _condition("another problem", "False"))
-        oracle.look()
-        _pass_and_look(world, oracle, EXPLAINED_WITHIN + 1)
-        assert oracle.late() == []
-        world.original.change_service("b", _condition("usual"))
-        oracle.look()
-        _pass_and_look(world, oracle, EXPLAINED_WITHIN - 1)
-        assert oracle.late() == []
-        _pass_and_look(world, oracle, 2)
-        assert "nothing explains it" in oracle.late()[0]
-
-
-def test_explained_address_is_right() -> None:
-    with _unannounced(Claim.NO_ENDPOINT) as (world, oracle):
-        _pass_and_look(world, oracle, EXPLAINED_WITHIN + 1)
-        assert oracle.late() == []
-
-
-def test_progress_of_kube_vip_extends_the_time_to_explain() -> None:
-    with _unannounced() as (world, oracle):
-        _pass_and_look(world, oracle, EXPLAINED_WITHIN - 1)
-        world.original.change_service("a", {"metadata": {"annotations": {KUBE_VIP_HOST: "node-1"}}})
-        oracle.look()
-        _pass_and_look(world, oracle, 2)
-        assert oracle.late() == []
-
-
-@pytest.mark.parametrize("is_touched", [False, True])
-def test_further_announcement_without_a_touch_is_noticed(*, is_touched: bool) -> None:
-    with _announced() as (world, oracle):
-        world.original.change_service("b", _condition("usual"))
-        _withdrawn(world)
-        _pass_and_look(world, oracle, CACHE_DELAY)
-        _publish(world, "b")
-        oracle.look()
-        _pass_and_look(world, oracle, TOUCHED_WITHIN - 1)
-        assert oracle.late() == []
-        if is_touched:
-            uid = world.guest.of(SERVICES)["shop/b"]["metadata"]["uid"]
-            path = f"/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/b-{uid}"
-            oracle.answered(Call("PATCH", path, world.loop.time(), {}, "p.1"), None)
-        _pass_and_look(world, oracle, 2)
-        late = f"b of {CLUSTER.name} is to be announced again, and the endpoints are not touched"
-        assert oracle.late() == ([] if is_touched else [late])
-        world.set_announcer(Announcer.OTHER)
-        assert oracle.late() == []
-
-
 def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known() -> None:
     with _world() as world:
         guest = world.original
@@ -536,7 +306,7 @@ def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known(
         guest.change_settings("b", {"externalTrafficPolicy": "Cluster"})
         assert guest.settings_restored == {"b"}
         guest.change_settings("a", {"externalTrafficPolicy": "Local"})
-        guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_AS: "Local IPv4 SingleStack"}}})
+        guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_AS: '{"fields": "Local IPv4 SingleStack"}'}}})
         guest.change_settings("a", {"externalTrafficPolicy": "Cluster"})
         assert guest.settings_restored == {"b"}
         guest.create_service("c", {"type": "LoadBalancer", "ports": []}, {})
@@ -760,7 +530,7 @@ def test_removal_of_the_condition_hides_that_a_touch_is_due() -> None:
         guest.change_service("b", _condition("usual"))
         runner.write_condition("b", None)
         assert guest.unseen_changes() == set()
-        waits = {"type": LOAD_BALANCER_READY, "status": "False", "reason": Reason.KUBE_VIP_RESYNC_PENDING}
+        waits = {"type": LOAD_BALANCER_READY, "status": "False", "reason": Reason.ANNOUNCING}
         guest.change_service("b", {"status": {"conditions": [waits]}})
         runner.write_condition("b", None)
         assert guest.unseen_changes() == {"b"}
@@ -768,6 +538,7 @@ def test_removal_of_the_condition_hides_that_a_touch_is_due() -> None:
 
 def test_restored_cluster_counts_as_a_change_of_every_service() -> None:
     with _world() as world:
+        world.original.change_service("a", {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}})
         Oracles(world)
         guest = world.original
         _pass(world, 5.0)

@@ -12,7 +12,6 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
     PRIMARY_SERVICE,
@@ -282,7 +281,7 @@ async def test_service_that_is_served_cannot_keep_a_node_from_its_address(flip: 
         assert "NoAddress" not in world.told(vm.name)
 
 
-NOTES_OF_KUBE_VIP = {KUBE_VIP_LEASE: TAKEN, KUBE_VIP_HOST: "w0", KUBE_VIP_HARDWARE: "00:00:6c:00:00:01"}
+NOTES_OF_KUBE_VIP = {KUBE_VIP_LEASE: TAKEN, KUBE_VIP_HOST: "w0"}
 """What kube-vip writes with a lease, as a tenant can write it before there is one."""
 
 

@@ -10,8 +10,8 @@ from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS, WRITES_OF_A_ROUND
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
-from harvester_ccm.plan.service.kube_vip import RESYNC_AFTER_SECONDS
-from harvester_ccm.plan.service.plan import WITHDRAWAL_WRITES
+from harvester_ccm.plan.service.announcing import STEP_SECONDS
+from harvester_ccm.plan.service.plan import PUBLICATION_WRITES
 from tests.support.clock import jumping_time
 from tests.support.conflicts import (
     CONFLICTS,
@@ -27,8 +27,8 @@ from tests.support.memory_server import placed
 
 MAX_WRITES = 25
 """Writes for one object in 30 s of a conflict."""
-USUAL_SECONDS = WRITE_INTERVAL_SECONDS + RESYNC_AFTER_SECONDS + 4
-"""One interval, and the time until kube-vip announces an address again."""
+USUAL_SECONDS = WRITE_INTERVAL_SECONDS + 4 * STEP_SECONDS + 4
+"""One interval, and the time until kube-vip announces an address again, which takes several steps."""
 
 
 @pytest.mark.guarantee("Writes are rate-limited")
@@ -59,7 +59,7 @@ async def test_writes_are_limited_and_one_event_is_emitted_in_a_conflict(conflic
         async with conflicting(world, conflict):
             await asyncio.sleep(30)
         assert len(world.writes()) - before <= MAX_WRITES
-        assert world.state() == correct or len(world.writes()) - before > WRITE_BURST - WITHDRAWAL_WRITES
+        assert world.state() == correct or len(world.writes()) - before > WRITE_BURST - PUBLICATION_WRITES
         async with conflicting(world, conflict):
             await asyncio.sleep(600)
         assert len(world.writes()) - before <= MAX_WRITES + 5 * 600 / WRITE_INTERVAL_SECONDS
@@ -240,7 +240,7 @@ async def test_working_load_balancer_is_not_replaced_before_all_writes_of_the_re
         assert world.load_balancer() == present
         assert world.address("web") == world.address_annotation() != ""
         assert world.events("web", Reason.CHANGING_WORKLOAD_TYPE) == []
-        await asyncio.sleep(WRITE_INTERVAL_SECONDS - 10)
+        await asyncio.sleep(USUAL_SECONDS - 10)
         assert world.is_served_by("vm", "pool")
 
 

@@ -1,5 +1,6 @@
 """A guest cluster: its API server, its users, its kube-vip and its controllers."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -181,7 +182,8 @@ class Guest:
         before = settings_of(service)
         self.change_service(name, {"spec": dict(spec)})
         now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
-        noted = annotation(service, ANNOUNCED_AS) or DEFAULT_SETTINGS
+        record = annotation(service, ANNOUNCED_AS)
+        noted = json.loads(record)["fields"] if record.startswith("{") else DEFAULT_SETTINGS
         is_unseen = not has_finalizer(service)
         # With --announcer=other, the controller has noted no settings.
         is_unseen |= bool(shown(service)) and not annotation(service, ANNOUNCED_AS) and not self.leader()

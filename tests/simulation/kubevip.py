@@ -1,5 +1,6 @@
 """kube-vip of a guest cluster as a step machine: events in, announcements and writes out, one after the other."""
 
+import math
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -9,8 +10,10 @@ from typing import Final
 from devenv.announcement import (
     DEFAULT_CLASS,
     DHCP_ADDRESS,
+    NEWEST,
     REQUESTED_ANNOTATION,
     Settings,
+    Version,
     counts_endpoint,
     has_served_class,
     ingress_due,
@@ -55,6 +58,13 @@ ADDRESS_TIMEOUT: Final = 30.0
 """Seconds for which a Service without an address blocks all others."""
 LOOK_SECONDS: Final = 1.0
 NODE: Final = "node-1"
+VERSIONS: Final[tuple[Version, ...]] = ((1, 1, 2), (1, 2, 3), NEWEST)
+"""Versions of kube-vip that a simulation plays in turn: those that announce a Service again from any state."""
+RACE_SECONDS: Final = (0.4, 3.0)
+RACED_SHARE: Final = 0.5
+"""Share of the raced announcements (``Announce.is_raced``) whose address is away for ``RACE_SECONDS``: 17 of 34."""
+LOST_SHARE: Final = 0.06
+"""Share of those whose address stays away until kube-vip announces the Service again: 3 of about 50."""
 
 
 class KubeVip:
@@ -69,18 +79,22 @@ class KubeVip:
         settings: Settings | None = None,
         leases: Sequence[str] = LEASES,
         kept_leases: float = 0.8,
+        raced_share: float = RACED_SHARE,
+        lost_share: float = LOST_SHARE,
     ) -> None:
-        """Without ``settings``, it is the kube-vip of the chart, in half of all schedules with this controller's class.
+        """Without ``settings``, it is the kube-vip of the chart: see ``chart_settings``.
 
         ``leases`` are the addresses of the DHCP server, ``kept_leases`` is the share of the requests for a previous one
-        that it grants.
+        that it grants. ``raced_share`` and ``lost_share`` are about ``Announce.is_raced``.
         """
         self._server = server
         self._leases = leases
         self._kept_leases = kept_leases
         self._loop = loop
         self._dice = random.Random(f"{seed} kube-vip")
-        self._settings = settings or _settings_of(seed)
+        self._settings = settings or chart_settings(seed, version_for(seed))
+        self._raced_share = raced_share
+        self._lost_share = lost_share
         self._told_until = 0.0
         self._run = 0
         self._under_way: deque[tuple[str, str, Document]] = deque()
@@ -96,7 +110,7 @@ class KubeVip:
         self._read_at: dict[ServiceWatch, int] = {}
         """Version of the EndpointSlices with which a watch has begun."""
         self._down_until: dict[str, float] = {}
-        """Loop time at which a shared address is announced again after the deletion of one of its Services."""
+        """Loop time at which an address that is away returns: a shared or a raced one."""
         self._dhcp_from = 0.0
         """Loop time from which the DHCP server answers."""
         self.unanswered: set[str] = set()
@@ -117,8 +131,20 @@ class KubeVip:
         """Return whether it serves the class of a Service."""
         return has_served_class(service, self._settings)
 
+    @property
+    def version(self) -> Version:
+        """The version of kube-vip."""
+        return self._settings.version
+
+    @property
+    def needs_endpoints(self) -> bool:
+        """Whether it announces a Service only with an endpoint."""
+        return self.version >= (1, 2, 0)
+
     def counts_endpoint(self, service: Document, *, here: bool) -> bool:
         """Return whether a Service has an endpoint that kube-vip counts: on its own node, or on any."""
+        if not self.needs_endpoints:
+            return True
         slices = self._server.of(ENDPOINT_SLICES).values()
         of_service = [found for found in slices if service_of(found) == key_of(service)]
         endpoints = [endpoint for found in of_service for endpoint in found.get("endpoints") or ()]
@@ -154,9 +180,15 @@ class KubeVip:
             if instance.is_left and instance.is_up and instance.key == key and address in instance.addresses
         }
 
+    @property
+    def lost(self) -> set[str]:
+        """Addresses that a race keeps away although kube-vip has noted their Services."""
+        return {address for address, until in self._down_until.items() if until == math.inf}
+
     def announced(self) -> dict[str, list[str]]:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
-        return self._announcer.addresses(lambda instance: not instance.is_forgotten)
+        found = self._announcer.addresses(lambda instance: not instance.is_forgotten)
+        return {address: keys for address, keys in found.items() if address not in self.lost}
 
     def on_node(self) -> set[str]:
         """Return all addresses that are up."""
@@ -249,19 +281,25 @@ class KubeVip:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Announce(instance):
+            case Announce(instance, is_raced):
                 self._note("announces", instance)
-                for address in instance.addresses:
-                    self._down_until.pop(address, None)
+                until = self._loop.time() + self._race_seconds() if is_raced else 0.0
+                self._down_until.update(dict.fromkeys(instance.addresses, until))
             case Withdraw(instance, is_deleted):
                 self._note("withdraws", instance)
-                if is_deleted and self._settings.version >= (1, 2, 0):
+                if is_deleted and self.needs_endpoints:
                     until = self._loop.time() + SHARED_GAP
                     self._down_until.update(dict.fromkeys(instance.addresses, until))
             case ReadSlices(watch):
                 self._loop.call_later(self._dice.uniform(*WATCH_SECONDS), self._read_slices, self._run, watch)
             case WriteService(instance) if self._settings.updates_services:
                 self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._write, instance)
+
+    def _race_seconds(self) -> float:
+        """Return for how long the address of a raced announcement is away."""
+        if self._dice.random() >= self._raced_share:
+            return 0.0
+        return math.inf if self._dice.random() < self._lost_share else self._dice.uniform(*RACE_SECONDS)
 
     def _wait_for(self, effect: AwaitAddress | RequestLease, reaction: Reaction, *, blocks: bool) -> None:
         self._blocked = self._blocked or blocks
@@ -328,9 +366,12 @@ class KubeVip:
         if run != self._run:
             return
         self._read_at[watch] = self._server.version
-        for document in list(self._server.of(ENDPOINT_SLICES).values()):
-            if service_of(document) == watch.key:
-                self._continue(run, self._announcer.change_slice(watch, document))
+        found = [
+            document for document in self._server.of(ENDPOINT_SLICES).values() if service_of(document) == watch.key
+        ]
+        # An API server lists them in no certain order.
+        for document in self._dice.sample(found, len(found)) if len(found) > 1 else found:
+            self._continue(run, self._announcer.change_slice(watch, document))
 
     def _note(self, what: str, instance: Instance) -> None:
         addresses = ", ".join(instance.addresses)
@@ -353,7 +394,13 @@ class KubeVip:
             return
 
 
-def _settings_of(seed: str) -> Settings:
-    """Return settings that the chart can have."""
+def chart_settings(seed: str, version: Version = (1, 2, 3)) -> Settings:
+    """Return settings that the chart can have: in half of all schedules, kube-vip has this controller's class."""
     has_our_class = random.Random(f"{seed} class of kube-vip").random() < 0.5
-    return Settings(node=NODE, load_balancer_class=LOAD_BALANCER_CLASS if has_our_class else DEFAULT_CLASS)
+    load_balancer_class = LOAD_BALANCER_CLASS if has_our_class else DEFAULT_CLASS
+    return Settings(version=version, node=NODE, load_balancer_class=load_balancer_class)
+
+
+def version_for(seed: str) -> Version:
+    """Return one of the versions that a simulation plays in turn."""
+    return random.Random(f"{seed} version of kube-vip").choice(VERSIONS)

@@ -15,7 +15,6 @@ from harvester_ccm.names import (
 )
 from tests.simulation.address_oracle import AddressOracle
 from tests.simulation.amount_oracle import AmountOracle
-from tests.simulation.announcement_oracle import AnnouncementOracle
 from tests.simulation.facts import (
     annotation,
     condition_reasons,
@@ -73,10 +72,9 @@ class Oracles:
         """Holders of the Lease before the guest cluster was restored, and until when they can count as leaders."""
         self.addresses = AddressOracle(world)
         self.amounts = AmountOracle(world)
-        self.announcements = AnnouncementOracle(world)
         self.requests = RequestOracle(world)
         for server in world.servers.values():
-            server.on_answered += [self.amounts.answered, self.announcements.answered, self.requests.answered]
+            server.on_answered += [self.amounts.answered, self.requests.answered]
             server.on_change.append(self._changed)
             server.on_sent.append(self._sent)
         world.harvester.on_arrived.append(self._arrived)
@@ -88,7 +86,7 @@ class Oracles:
     def _cloned(self, clone: Guest) -> None:
         clone.server.on_change.append(self._clone_changed)
         clone.server.on_sent.append(self._sent)
-        clone.server.on_answered += [self.amounts.answered, self.announcements.answered, self.requests.answered]
+        clone.server.on_answered += [self.amounts.answered, self.requests.answered]
         NodeOracles(self._world, clone.server)
         self._note_machines()
 
@@ -143,7 +141,6 @@ class Oracles:
     def _sent(self, call: Call) -> None:
         """No write without the Lease, and no address for kube-vip that no load balancer has."""
         if EVENTS in call.path:
-            self.announcements.sent(call)
             self.requests.sent(call)
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
@@ -155,7 +152,6 @@ class Oracles:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
         if problem := self.addresses.check_write(call):
             self._say(problem)
-        self.announcements.sent(call)
 
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster changes."""
@@ -241,7 +237,6 @@ class Oracles:
         self._held_once()
         self._announced_is_held()
         self.addresses.look()
-        self.announcements.look()
 
     def _held_once(self) -> None:
         seen: dict[str, str] = {}
@@ -307,7 +302,7 @@ class Oracles:
         if service is None or address not in DHCP_LEASES:
             return False
         is_unnoted = not self._world.kube_vip.notes_lease_of(service)
-        reasons = {Reason.DHCP_LEASE_PENDING, Reason.KUBE_VIP_RESYNC_PENDING, Reason.NOT_ANNOUNCED}
+        reasons = {Reason.DHCP_LEASE_PENDING, Reason.ANNOUNCING, Reason.NOT_ANNOUNCED}
         is_said = not reasons.isdisjoint(condition_reasons(service))
         shows_earlier_lease = bool(shown(service)) and address not in shown(service)
         return is_unnoted and (is_said or shows_earlier_lease)

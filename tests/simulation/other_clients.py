@@ -94,7 +94,7 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is None:
             return
-        if Reason.KUBE_VIP_RESYNC_PENDING in condition_reasons(service):
+        if Reason.ANNOUNCING in condition_reasons(service):
             self._guest.touch_hidden.add(name)
         conditions = (service.get("status") or {}).get("conditions") or []
         others = [condition for condition in conditions if condition["type"] != LOAD_BALANCER_READY]

@@ -1,5 +1,6 @@
 """Requested addresses: one that is permitted and free is honored, or the Service says why not."""
 
+import json
 from typing import Final
 
 from devenv.harvester.pools import Pool
@@ -22,16 +23,10 @@ EXPLAINED: Final = frozenset({Reason.ADDRESS_NOT_AS_REQUESTED, Reason.INVALID_AN
 """Reasons of the Events with which a Service says that it has another address than the requested one."""
 
 
-def _had_address(service: Document, requested: str) -> bool:
-    """Return whether a Service had an address, which is not one that kube-vip announces because it is requested.
-
-    It may have been that of a primary, which only the condition still shows.
-    """
-    if annotation(service, ANNOUNCED_AS) or set(shown(service)) - {requested}:
-        return True
-    if Reason.KUBE_VIP_RESYNC_PENDING in condition_reasons(service):
-        return True
-    return bool(shown(service)) and not condition_reasons(service) <= {Reason.QUEUED, Reason.CREATION_QUEUED}
+def _had_address(service: Document) -> bool:
+    """Return whether a Service had an address: the record of the controller names the last one."""
+    record = annotation(service, ANNOUNCED_AS)
+    return record.startswith("{") and bool(json.loads(record).get("address"))
 
 
 class RequestOracle:
@@ -96,7 +91,7 @@ class RequestOracle:
             return ""
         address, owner = service["spec"].get("loadBalancerIP"), f"{CLUSTER.namespace}/{name_of(call.body)}"
         is_known = now - self._world.permitted_since(guest) > PERMITTED_SECONDS
-        if not address or not is_known or not self._may_request(guest, service) or _had_address(service, address):
+        if not address or not is_known or not self._may_request(guest, service) or _had_address(service):
             return ""
         if shown(service) and name in guest.condition_removed:
             # Without the condition, it looks like a Service to which another provider has given the address.
@@ -118,7 +113,8 @@ class RequestOracle:
         if not self._may_request(guest, service):
             return False
         reasons = condition_reasons(service)
-        address = str(service["spec"].get("loadBalancerIP") or annotation(service, REQUESTED_ADDRESS))
+        kept = annotation(service, REQUESTED_ADDRESS).partition(" ")[0]
+        address = str(service["spec"].get("loadBalancerIP") or kept)
         document = self._world.harvester.of(POOLS).get(annotation(service, IP_POOL))
         if not address:
             return False

@@ -190,7 +190,10 @@ class AtRest:
         is_stuck = lacks_ports_for_vm(service) or self._guest.cannot_replace(balancer)
         if asked in {"vm", "cluster"} and asked != kind and not is_stuck:
             found.append(f"{name} asks for {asked} and has {kind}")
+        # A user has kube-vip ignore the Service, and the condition says so.
+        is_ignored = _says(service, "makes kube-vip ignore the Service")
         shows_right_address = shown(service) == (address,) if address else self._shows_at_most_a_request(service)
+        shows_right_address |= is_ignored and not shown(service)
         if not shows_right_address and not self._has_outdated_record(service, balancer):
             found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
@@ -224,11 +227,13 @@ class AtRest:
         # kube-vip keeps the policy that a Service had while it waited for its address.
         may_be_up = announced or (kind == "cluster" and self._guest.has_endpoints(name))
         is_right = may_be_up if up else not announced
-        # The Event AddressNotAnnounced has the command for the touch, which the controller is not permitted to make.
-        is_silenced |= not up and not world.network_of(self._guest).permits_slices and is_not_ready(service)
+        # The condition has the command for the touch, which the controller is not permitted to make.
+        permits_slices = world.network_of(self._guest).permits_slices
+        is_silenced |= not up and not permits_slices and _says(service, "not permitted to make")
         # kube-vip counts the endpoints for the policy of before, and the Warning says that no node announces.
-        is_reported = Reason.NOT_ANNOUNCED in condition_reasons(service)
-        is_silenced |= not up and name in self._guest.policy_changed and is_reported
+        is_silenced |= not up and Reason.NOT_ANNOUNCED in condition_reasons(service)
+        # Without a sign that kube-vip answers at all, the condition says what is not known.
+        is_silenced |= not up and (is_ignored or _says(service, "No node has noted"))
         if address and not is_right and not (is_decided or is_hidden or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
@@ -241,6 +246,12 @@ class AtRest:
         is_for_lease = balancer["spec"].get("ipam") == "dhcp" and balancer["spec"].get("workloadType") == "cluster"
         has_lease = self._guest.kube_vip.announces(service)
         return is_for_lease and not shown(service) and not has_lease and is_not_ready(service)
+
+
+def _says(service: Document, text: str) -> bool:
+    """Return whether the condition of a Service says something."""
+    conditions = service.get("status", {}).get("conditions") or ()
+    return any(text in condition.get("message", "") for condition in conditions)
 
 
 def _is_of_earlier(balancer: Document, service: Document) -> bool:

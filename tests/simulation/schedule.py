@@ -115,7 +115,7 @@ class Schedule:
         while True:
             # An oracle is heard at once, and not at the end of a long pause.
             await asyncio.sleep(min(LOOK_SECONDS, max(until - loop.time(), 0.0)))
-            late = [*self._oracles.addresses.late(), *self._oracles.announcements.late()]
+            late = self._oracles.addresses.late()
             if problems := [*self._world.wrong, *late]:
                 raise Wrong(problems[0])
             if loop.time() >= until:

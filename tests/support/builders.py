@@ -13,6 +13,8 @@ from harvester_ccm.kube.objects import decoder
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, EndpointSlice, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     LB_CLUSTER,
@@ -26,6 +28,7 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     SERVICE_FINALIZER,
 )
+from harvester_ccm.plan.service.announcing import Record, Seen, Step, read_seen, written_record
 from harvester_ccm.plan.service.snapshot import Backends
 
 decode_service = decoder(Service)
@@ -64,10 +67,12 @@ def service(
     status: Mapping[str, Any] | None = None,
     created: str | None = None,
     condition: bool = True,
+    recorded: bool = True,
 ) -> Service:
     """Return a Service; ``ours`` adds the finalizer, ``address`` a status as kube-vip writes it.
 
-    With both, it has this controller's condition, unless ``condition`` is False as with the Go provider. ``status`` is
+    With both, it has this controller's condition, and with ``ours`` and kube-vip's annotation the record of what that
+    shows: neither if ``condition`` is False, as with the Go provider; no record if ``recorded`` is False. ``status`` is
     another ``status.loadBalancer``.
     """
     document: dict[str, Any] = {
@@ -93,7 +98,32 @@ def service(
         document["status"] = {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP", "ports": statuses}]}}
     if ours and address is not None and condition:
         document["status"]["conditions"] = [_ready(address)]
+    built = decode_service(msgspec.json.encode(document))
+    record = _record_of(read_seen(built)) if ours and condition and recorded else None
+    if record is None or ANNOUNCED_AS in document["metadata"]["annotations"]:
+        return built
+    document["metadata"]["annotations"][ANNOUNCED_AS] = written_record(record)
     return decode_service(msgspec.json.encode(document))
+
+
+def _record_of(seen: Seen) -> Record | None:
+    """Return the record of a Service that is as this controller left it; None without kube-vip's annotation.
+
+    An address in the status was announced before; the annotation may have been changed by another client since.
+    """
+    shown = seen.status[0] if seen.status else ""
+    if seen.annotated is None:
+        return None
+    if seen.is_held:
+        step = Step.DELEGATED if shown else Step.HELD
+        return Record(seen.uid, step, shown, seen.compared, again=bool(shown))
+    if seen.is_withdrawn:
+        return Record(seen.uid, Step.WITHDRAWN, shown, seen.compared, node=seen.node)
+    address = shown or seen.annotated
+    if seen.annotated == DHCP_ADDRESS:
+        address = DHCP_ADDRESS
+    step = Step.SHOWN if shown else Step.PUBLISHED
+    return Record(seen.uid, step, address, seen.compared, again=False)
 
 
 def load_balancer(

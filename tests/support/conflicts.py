@@ -104,8 +104,7 @@ class ConflictWorld(Program):
             is_left_to_harvester = self.annotations().get(KUBE_VIP_IGNORE) == "true"
             return condition["status"] == "True" and self.address() != "" and is_left_to_harvester
         if ipam == "dhcp":
-            # kube-vip may be about to request the lease once more.
-            waits = condition["reason"] in {Reason.DHCP_LEASE_PENDING, Reason.KUBE_VIP_RESYNC_PENDING}
+            waits = condition["reason"] == Reason.DHCP_LEASE_PENDING
             return waits and self.address_annotation() == DHCP_ADDRESS
         return condition["status"] == "True" and self.address() == self.address_annotation() != ""
 

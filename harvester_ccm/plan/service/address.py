@@ -13,10 +13,9 @@ def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
     """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
     if not address:
         return None
-    # kube-vip shows both addresses of a pair, the requested one in any place.
-    shown = address if address in snapshot.service.addresses else snapshot.shown_address
-    for former in (shown, load_balancer.address):
-        if former not in {"", address}:
+    published = snapshot.shown_address if snapshot.record is None else snapshot.record.address
+    for former in (published, load_balancer.address):
+        if former not in {"", names.DHCP_ADDRESS, address}:
             return EventMessage("Warning", Reason.ADDRESS_CHANGED, f"The address changed from {former} to {address}")
     if snapshot.service.addresses and not _is_recreated(snapshot, load_balancer, address):
         return None
@@ -27,7 +26,7 @@ def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
 
 def _is_recreated(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> bool:
     """Return whether the load balancer is new although the Service has its address already."""
-    is_known = address in {load_balancer.address, snapshot.kube_vip.annotated}
+    is_known = address in {load_balancer.address, snapshot.seen.annotated}
     return not is_known or load_balancer.metadata.annotation(names.LB_UPDATE_AFTER_CREATE) is not None
 
 

@@ -1,54 +1,45 @@
-"""Plans of a Service with an allocated address that kube-vip in this cluster announces."""
+"""The plan of a Service with an allocated address that kube-vip in this cluster announces."""
 
-from harvester_ccm import names
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.address import allocated_twice, has_older_twin
-from harvester_ccm.plan.service.announced_address import address_events, announcement_of
-from harvester_ccm.plan.service.announcement import with_announcement
+from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, Reason
+from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
+from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, HOLD, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.device import device_for
-from harvester_ccm.plan.service.dhcp_lease import awaits_first_lease, plan_dhcp, without_address
-from harvester_ccm.plan.service.kube_vip import NOTES_ARE_VALID, PAUSE, Intent, Withdraw
+from harvester_ccm.plan.service.dhcp_lease import plan_without_lease, with_lease
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
-from harvester_ccm.plan.service.reannouncement import with_reannouncement
+from harvester_ccm.plan.service.obstacles import without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import Ready, Verdict
 
 
-def plan_device_unknown(snapshot: ServiceSnapshot) -> Desired:
-    """Wait for the device: kube-vip would announce the address on another device, permanently."""
+def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
+    """Announce the allocated address, on the device of its network, and publish it in the status."""
     load_balancer = snapshot.load_balancer
-    warning = device_for(snapshot, load_balancer).warning
+    device = device_for(snapshot, load_balancer)
+    if device.is_awaited:
+        return _plan_device_unknown(snapshot, device.warning)
+    leases = snapshot.leases
+    wish = Wish(Goal.ANNOUNCE, load_balancer.allocated_ip, device.name, has_lease=bool(leases), had_address=True)
+    if load_balancer.allocated_ip != DHCP_ADDRESS:
+        return _plan_pool(snapshot, load_balancer, wish).with_events(device.warning)
+    if leases:
+        desired = with_lease(snapshot, load_balancer, wish, leases)
+        return desired.with_events(device.warning, *_address_events(snapshot, load_balancer, leases[0]))
+    return plan_without_lease(snapshot, load_balancer, wish).with_events(device.warning)
+
+
+def _plan_device_unknown(snapshot: ServiceSnapshot, warning: EventMessage | None) -> Desired:
+    """Wait for the device: kube-vip would announce the address on another device, permanently."""
     verdict = waits_for(Reason.NETWORK_DEVICE_UNKNOWN)
     if warning is not None:
         verdict = not_ready(warning, snapshot)
-    intent: Intent = PAUSE
-    if snapshot.service.addresses:
-        intent = Withdraw()
-    ingress = None
-    if awaits_first_lease(snapshot, load_balancer):
-        ingress = without_address(snapshot)
-    return Desired(
-        verdict,
-        intent,
-        finalizer=Finalizer.ADD,
-        ingress=ingress,
-        write=load_balancer_change(load_balancer, snapshot),
-    )
+    write = load_balancer_change(snapshot.load_balancer, snapshot)
+    return Desired(verdict, HOLD, finalizer=Finalizer.ADD, ingress=without_addresses(snapshot), write=write)
 
 
-def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
-    """Announce the allocated address and publish it in the status."""
-    load_balancer = snapshot.load_balancer
-    allocated = load_balancer.allocated_ip
-    desired = _plan_pool(snapshot, load_balancer)
-    if allocated == names.DHCP_ADDRESS:
-        desired = plan_dhcp(snapshot, load_balancer)
-    return with_announcement(with_reannouncement(desired, snapshot, allocated), snapshot)
-
-
-def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
+def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wish) -> Desired:
     """Return the desired state with an address from an IP pool."""
     address = load_balancer.allocated_ip
     conflict = allocated_twice(snapshot, load_balancer)
@@ -57,10 +48,35 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
         verdict = not_ready(conflict, snapshot)
     return Desired(
         verdict,
-        announcement_of(snapshot, load_balancer),
-        annotations=NOTES_ARE_VALID,
+        wish,
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, snapshot.service),
         write=load_balancer_change(load_balancer, snapshot, address=address),
-        events=(*address_events(snapshot, load_balancer, address), conflict),
+        events=(*_address_events(snapshot, load_balancer, address), conflict),
     )
+
+
+def _address_events(
+    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str
+) -> tuple[EventMessage | None, ...]:
+    """Return the Events about the address."""
+    return (
+        not_as_requested(snapshot, address),
+        _restored(snapshot, address),
+        address_event(snapshot, load_balancer, address),
+    )
+
+
+def _restored(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
+    """Return the Warning for an address annotation that another client changed on a published Service, or None."""
+    record = snapshot.record
+    annotated = snapshot.seen.annotated
+    if record is None or not record.is_published or annotated in {None, "", record.address}:
+        return None
+    cause = f"was changed to {annotated!r} and is restored to {address}, the address from Harvester"
+    remedy = (
+        "To get a certain address, create an IP pool with that single address and name it in annotation "
+        f"{IP_POOL} when the Service is created"
+    )
+    place = f"Annotation {ADDRESS_ANNOTATION}"
+    return EventMessage("Warning", Reason.ANNOTATION_RESTORED, cause, remedy, place=place)

@@ -7,8 +7,8 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
 from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.allocation import Stage
+from harvester_ccm.plan.service.announcing import Annotations, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
-from harvester_ccm.plan.service.kube_vip import NOTES_ARE_VALID, Annotations, Delegate
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
@@ -40,8 +40,7 @@ def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
     timers = [seconds for seconds in (update_in, checks_left) if seconds is not None and seconds > 0]
     return Desired(
         _verdict(snapshot, load_balancer),
-        Delegate(),
-        annotations=NOTES_ARE_VALID,
+        Wish(Goal.HOLD, address, had_address=True),
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, service),
         write=load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot), annotations=removed),

@@ -10,7 +10,7 @@ from harvester_ccm.model.core import Ingress, Service, ServiceCondition, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.kube_vip import LEAVE, Intent
+from harvester_ccm.plan.service.announcing import LEAVE, Wish
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Verdict
 
@@ -49,8 +49,8 @@ class DeleteLoadBalancer(Struct, frozen=True):
     load_balancer: LoadBalancer
 
 
-class TriggerKubeVipResync(Struct, frozen=True):
-    """Patch an EndpointSlice of the Service, after which kube-vip reads the Service again."""
+class TouchEndpoints(Struct, frozen=True):
+    """Patch an EndpointSlice of the Service: kube-vip may announce an address only after a change of one."""
 
 
 class SeedPool(Struct, frozen=True):
@@ -77,16 +77,12 @@ class PatchService(Struct, frozen=True):
 
     patch: Mapping[str, object]
     """A strategic merge patch."""
-    triggers_resync: bool = False
-    """Whether an EndpointSlice of the Service is patched afterwards, so that kube-vip announces the address."""
-    requests_lease: bool = False
-    """Whether it makes kube-vip request an address from DHCP again."""
     releases: bool = False
     """Whether it removes the finalizer of this controller."""
 
 
 LoadBalancerWrite = CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
-Write = PatchService | LoadBalancerWrite | SeedPool | TriggerKubeVipResync
+Write = PatchService | LoadBalancerWrite | SeedPool | TouchEndpoints
 
 
 class Desired(Struct, frozen=True):
@@ -94,7 +90,7 @@ class Desired(Struct, frozen=True):
 
     verdict: Verdict
     """Whether the Service is ready when the objects have this state."""
-    kube_vip: Intent = LEAVE
+    wish: Wish = LEAVE
     """What kube-vip must do."""
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     """Annotations of this controller; None removes one."""
@@ -104,14 +100,10 @@ class Desired(Struct, frozen=True):
     """The whole ``status.loadBalancer.ingress``; None: unchanged."""
     requires_version: bool = False
     """Whether the patch of the Service holds only for the version that was read."""
-    write: LoadBalancerWrite | SeedPool | TriggerKubeVipResync | None = None
+    write: LoadBalancerWrite | SeedPool | TouchEndpoints | None = None
     """The write that is sent when no field of the Service differs."""
     dry_run: Document | None = None
     """A load balancer that Harvester must accept in a dry run before anything is written."""
-    triggers_resync: bool = False
-    """Whether an EndpointSlice has to be touched after the patch. A patch that withdraws an address needs no mark."""
-    requests_lease: bool = False
-    """Whether the patch makes kube-vip request an address from DHCP again."""
     events: tuple[EventMessage | None, ...] = ()
     """Events besides that of the verdict; None is no Event."""
     reads_pool: bool = False
@@ -175,24 +167,11 @@ def waits_for(reason: Reason) -> NotReady:
     return NotReady(reason, message, changes_condition=False, emits_event=False)
 
 
-def is_in_condition(verdict: Verdict, snapshot: ServiceSnapshot) -> bool:
-    """Return whether the condition of the Service already has the text of a verdict."""
-    condition = snapshot.service.ready_condition
-    if condition is None:
-        return False
-    text = verdict.message
-    if isinstance(text, EventMessage):
-        text = text.message
-    return condition.message == text
-
-
 class Waiting(Struct, frozen=True):
     """A verdict, and the seconds after which it can change by itself."""
 
     verdict: NotReady
     look_again_after: float | None = None
-    reads_endpoints: bool = False
-    """Whether the EndpointSlices must be read for another verdict."""
 
 
 def waits_at_most(grace_seconds: float, warning: EventMessage, snapshot: ServiceSnapshot, phase: str) -> Waiting:

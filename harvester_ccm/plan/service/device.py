@@ -8,7 +8,7 @@ from msgspec import Struct
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
-from harvester_ccm.plan.service.kube_vip import DEVICE_ANNOTATION, KubeVip
+from harvester_ccm.plan.service.announcing import DEVICE_ANNOTATION, Seen
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -36,24 +36,24 @@ def device_for(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Device
 
     A device that a user wrote on the Service is used if none is known.
     """
-    kube_vip = snapshot.kube_vip
+    seen = snapshot.seen
     address = load_balancer.allocated_ip
     network = network_of(load_balancer, snapshot.request.network)
     if not network:
         return Device()
     devices = snapshot.network_devices
-    is_new = kube_vip.read_address != address
+    is_new = seen.read_address != address
     if devices is None:
         return Device(is_awaited=is_new)
     if network in devices:
-        return Device(devices[network], changed_device(kube_vip, address, devices[network]))
+        return Device(devices[network], changed_device(seen, address, devices[network]))
     # Without the controller of VM instances and without entries, no device will ever be known.
     is_expected = snapshot.cluster.publishes_devices or bool(devices)
-    if is_new and not kube_vip.device and is_expected:
+    if is_new and not seen.device and is_expected:
         cause = f"Address {address} is not announced: {_unknown_device(network, devices)}"
         remedy = f"Or set annotation {DEVICE_ANNOTATION} of the Service to a device"
         return Device(None, EventMessage("Warning", Reason.NETWORK_DEVICE_UNKNOWN, cause, remedy), is_awaited=True)
-    used = kube_vip.device or _DEFAULT_DEVICE
+    used = seen.device or _DEFAULT_DEVICE
     cause = f"kube-vip announces the address on {used}: {_unknown_device(network, devices)}"
     return Device(None, EventMessage("Warning", Reason.NETWORK_DEVICE_UNKNOWN, cause))
 
@@ -73,12 +73,12 @@ def _unknown_device(network: str, devices: Mapping[str, str]) -> str:
     )
 
 
-def changed_device(kube_vip: KubeVip, address: str, device: str) -> EventMessage | None:
+def changed_device(seen: Seen, address: str, device: str) -> EventMessage | None:
     """Return the Warning about an address that is announced on another device than this one, or None."""
-    if kube_vip.device == device or kube_vip.ignored or kube_vip.read_address != address:
+    if seen.device == device or seen.ignored or seen.read_address != address:
         return None
     cause = (
         f"The device of the network is {device}, but kube-vip announces the address on "
-        f"{kube_vip.device or _DEFAULT_DEVICE} until it restarts, and the address may not be reachable there"
+        f"{seen.device or _DEFAULT_DEVICE} until it restarts, and the address may not be reachable there"
     )
     return EventMessage("Warning", Reason.DEVICE_CHANGED, cause, RESTART)

@@ -11,7 +11,6 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step
-from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.ownership import (
     Mark,
     allocated_addresses,
@@ -59,7 +58,7 @@ def _is_used(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
     """Return whether an existing Service uses the load balancer, adopts it, or deletes it in its own removal."""
     if service.metadata.has_finalizer(names.SERVICE_FINALIZER) or shows_address(service, load_balancer):
         return True
-    return scope_of(service, cluster, read_state(service), has_load_balancer=True).is_managed
+    return scope_of(service, cluster, has_load_balancer=True).is_managed
 
 
 def deletion_obstacle(

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.plan.service.announcing import complete, makes_ignored
 from harvester_ccm.plan.service.desired import Document, Finalizer
-from harvester_ccm.plan.service.kube_vip import complete, makes_ignored
 
 
 class ConditionChange(Struct, frozen=True):

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, Reason
 from harvester_ccm.plan.service.address import not_allocated
 from harvester_ccm.plan.service.allocation import Allocation, Requirement, Stage
+from harvester_ccm.plan.service.announcing import HOLD
 from harvester_ccm.plan.service.deletion import deletion_write
 from harvester_ccm.plan.service.desired import (
     Desired,
@@ -19,7 +21,6 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
     waits_until,
 )
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, PAUSE, Delegate, Intent, leases_of
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, searches_elsewhere
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
@@ -27,8 +28,10 @@ from harvester_ccm.plan.service.messages import (
     UNPROCESSED_GRACE_SECONDS,
     harvester_unavailable,
 )
-from harvester_ccm.plan.service.obstacles import keep_lease_or_withdraw, keep_request_or_pause
+from harvester_ccm.plan.service.obstacles import while_waiting, without_addresses
+from harvester_ccm.plan.service.ownership import Mark, mark_of
 from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.vm_spec import vm_spec_of
 
@@ -42,35 +45,30 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
     load_balancer = snapshot.load_balancer
     allocation = snapshot.allocation
     waiting = _waiting(snapshot, allocation)
-    # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
-    gives_up = _gives_up(snapshot)
-    is_cleared = bool(snapshot.service.addresses) and (gives_up or _awaits_lease(snapshot))
-    is_from_pool = load_balancer.spec.ipam != "dhcp"
-    is_reported = waiting.verdict.emits_event and not gives_up and is_from_pool
-    warning = not_allocated(snapshot) if is_reported else None
-    ingress = () if is_cleared else None
-    return Desired(
+    desired = Desired(
         waiting.verdict,
-        _intent(snapshot, load_balancer),
         finalizer=Finalizer.ADD,
-        ingress=ingress,
-        # kube-vip writes a lease once, perhaps at this moment.
-        requires_version=is_cleared and snapshot.kube_vip.requests_lease,
         write=_write(snapshot, load_balancer),
-        events=(warning,),
         look_again_after=waiting.look_again_after,
     )
+    if _is_retained(snapshot):
+        return replace(desired, write=None).with_events(not_allocated(snapshot))
+    if allocation.is_refused:
+        # The address that the Service had belongs to another one, or may at any moment.
+        return replace(desired, wish=HOLD, ingress=without_addresses(snapshot))
+    is_reported = waiting.verdict.emits_event and load_balancer.spec.ipam != "dhcp"
+    warning = not_allocated(snapshot) if is_reported else None
+    return while_waiting(snapshot, desired.with_events(warning))
 
 
-def _gives_up(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the Service has no right to any address: Harvester refuses one, and it keeps no request."""
-    return snapshot.allocation.is_refused and not snapshot.retained_address
+def _is_retained(snapshot: ServiceSnapshot) -> bool:
+    """Return whether kube-vip announces an address that the Go provider never got from Harvester.
 
-
-def _awaits_lease(snapshot: ServiceSnapshot) -> bool:
-    """Return whether kube-vip has to lease an address. It keeps its lease if the load balancer was created again."""
-    load_balancer = snapshot.load_balancer
-    return load_balancer.spec.is_for_lease and not leases_of(snapshot.kube_vip, recorded=load_balancer.address)
+    It stays until Harvester has allocated one, so that the change to this controller takes nothing away.
+    """
+    is_of_go = mark_of(snapshot.load_balancer, snapshot.cluster) is Mark.NONE
+    is_announced = not snapshot.seen.ignored and snapshot.service.addresses == (snapshot.seen.read_address,)
+    return snapshot.record is None and is_of_go and is_announced and is_served(snapshot.service)
 
 
 def _seconds_to_warning(snapshot: ServiceSnapshot) -> float:
@@ -90,18 +88,6 @@ def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
         return Waiting(not_ready(harvester_unavailable(problem), snapshot))
     waiting = waits_until(_seconds_to_warning(snapshot), pending_warning(allocation), snapshot)
     return waiting if problem is None else Waiting(waiting.verdict, until_outage_counts)
-
-
-def _intent(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Intent:
-    """Return what kube-vip does meanwhile: a requested address stays announced until Harvester refuses or is late."""
-    if _gives_up(snapshot) and snapshot.service.addresses:
-        return GIVE_UP
-    if load_balancer.spec.workload_type == "vm":
-        return Delegate()
-    if load_balancer.spec.is_for_lease:
-        return keep_lease_or_withdraw(snapshot.kube_vip)
-    is_late = _seconds_to_warning(snapshot) <= 0
-    return PAUSE if is_late else keep_request_or_pause(snapshot.kube_vip)
 
 
 def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalancerWrite | None:

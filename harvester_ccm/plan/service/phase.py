@@ -6,12 +6,8 @@ the time that the Service has waited.
 
 from enum import StrEnum
 
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.device import device_for
-from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.request import Ipam
-from harvester_ccm.plan.service.requested_address import Step, answer_to_request
-from harvester_ccm.plan.service.scope import Role, was_secondary
+from harvester_ccm.plan.service.scope import Role
 from harvester_ccm.plan.service.sharing import sharing_of
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
@@ -29,29 +25,23 @@ class Phase(StrEnum):
     another controller. User: at most the Normal Event ManagedByOtherController; the condition is removed."""
     HARVESTER_UNKNOWN = "HarvesterUnknown"
     """Harvester's load balancers have not been listed, or the one of the Service cannot be decoded, so its absence
-    means nothing. Ends: when it is listed and decoded. User: an existing address works; a Service without an address,
-    or one that is being deleted, has HarvesterUnavailable."""
+    means nothing. Or the Service needs one, and the VMs, which would show that this is the Harvester of the cluster,
+    have not been listed. Ends: when that is listed and decoded. User: an existing address works; a Service without an
+    address, or one that is being deleted, has HarvesterUnavailable."""
     LEAVING = "Leaving"
     """The Service is being deleted, or is not to be served any more. Ends: when its load balancers are deleted and the
     finalizer is removed. User: the Events DeletingLoadBalancer and DeletedLoadBalancer; DeletionPending if something
     prevents the deletion."""
     SHARING = "Sharing"
     """The Service can use the address of its primary. Ends: when the annotation primary-service is changed, or when
-    the address may not be shared any more. User: Ready; KubeVipResyncPending before, if it had another address."""
+    the address may not be shared any more. User: Ready; Announcing before."""
     SHARING_PENDING = "SharingPending"
     """The Service names a primary whose address it cannot use, and has no load balancer of its own. Ends: when the
     address of the primary can be used. User: SharedAddressPending after 60 s; AddressSharingRejected,
     InvalidAnnotation or Unsupported at once."""
-    FORMER_SECONDARY = "FormerSecondary"
-    """The Service names no primary any more, and its label still names the one whose address it had. Ends: with the
-    patch that withdraws the address and removes the label. User: SharedAddressPending for a moment, without
-    an Event."""
     NAME_TAKEN = "NameTaken"
     """A load balancer of another cluster has the name or the address of the one that would be created. Ends: when that
     one is deleted, or adopted with the command in the Event. User: LoadBalancerOwnershipConflict."""
-    HARVESTER_UNVERIFIED = "HarvesterUnverified"
-    """The Service needs a load balancer, and Harvester's VMs, which would show that this is the Harvester of the
-    cluster, have not been listed. Ends: when they are listed. User: HarvesterUnavailable, without an Event."""
     WRONG_HARVESTER = "WrongHarvester"
     """The Service needs a load balancer, and Harvester has no other one and no VM of this cluster. Ends: with another
     cloud-config, with --allow-harvester-change, or when an object of this cluster appears. User: HarvesterMismatch; an
@@ -62,13 +52,10 @@ class Phase(StrEnum):
     UNSUPPORTED = "Unsupported"
     """The Service needs a load balancer, and none can serve it as it is. Ends: with a change of the Service. User:
     Unsupported, or InvalidAnnotation for a wrong ipam."""
-    ADDRESS_UNAVAILABLE = "AddressUnavailable"
-    """The user requests an address of a pool in which this cluster may request one, and Harvester cannot allocate it
-    now. Ends: when it is free, or with a change of the Service or of the pool. User: AddressInUse; InvalidAnnotation if
-    the pool never has it, and NoMatchingPool without such a pool."""
     NEW = "New"
-    """The Service has no load balancer, and nothing prevents its creation. Ends: when it is created. User: the Event
-    EnsuringLoadBalancer, or LoadBalancerLost if it had one; CreationQueued and NodePortsPending without an Event."""
+    """The Service has no load balancer, and nothing but a requested address prevents its creation. Ends: when it is
+    created. User: the Event EnsuringLoadBalancer, or LoadBalancerLost if it had one; AddressInUse while something else
+    has the requested address; CreationQueued and NodePortsPending without an Event."""
     OLD_TERMINATING = "OldTerminating"
     """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
     finalizer from it. User: ReplacementPending after 30 s."""
@@ -78,14 +65,11 @@ class Phase(StrEnum):
     PoolExhausted or AllocationFailed at once; NotProcessed after 15 s, Allocating or AnnouncementPending after 30 s."""
     SWITCHING = "Switching"
     """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
-    the request back. User: the Event ChangingWorkloadType; ReplacementPending if kube-vip announced the address, and no
-    traffic for some seconds."""
-    DEVICE_UNKNOWN = "DeviceUnknown"
-    """Harvester has allocated an address in a network, and the device of that network in the nodes is not known. Ends:
-    when the device is known, or a user writes one on the Service. User: NetworkDeviceUnknown."""
+    the request back. User: the Event ChangingWorkloadType; ReplacementPending, and no traffic for some seconds."""
     ANNOUNCED_BY_KUBE_VIP = "AnnouncedByKubeVip"
     """Harvester has allocated the address, and kube-vip in this cluster announces it, or is to. Ends: with a change of
-    the Service, or with the loss of the load balancer. User: Ready; DHCPLeasePending or KubeVipResyncPending before."""
+    the Service, or with the loss of the load balancer. User: Ready; before that Announcing, DHCPLeasePending
+    or NetworkDeviceUnknown."""
     ANNOUNCED_BY_HARVESTER = "AnnouncedByHarvester"
     """Harvester announces the address and forwards to the nodes. Ends: with a change of the Service, or with the loss
     of the load balancer. User: Ready, or BackendsUnhealthy."""
@@ -102,9 +86,6 @@ def phase_of(snapshot: ServiceSnapshot) -> Phase:
         return Phase.LEAVING
     if snapshot.request.primary:
         return _phase_of_secondary(snapshot)
-    own_addresses = allocated_addresses(snapshot.match.own)
-    if was_secondary(snapshot.service) and own_addresses.isdisjoint(snapshot.service.addresses):
-        return Phase.FORMER_SECONDARY
     return _phase_alone(snapshot)
 
 
@@ -135,22 +116,15 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
     load_balancer = snapshot.match.load_balancer
     if load_balancer is None and (obstacle := _creation_obstacle(snapshot)) is not None:
         return obstacle
-    if snapshot.unallocated_address and snapshot.allocated_to_others(snapshot.unallocated_address):
+    if snapshot.taken_address:
         return Phase.ADDRESS_TAKEN
     if load_balancer is None:
-        return _phase_before_creation(snapshot)
+        return Phase.UNSUPPORTED if _is_unsupported(snapshot) else Phase.NEW
     if load_balancer.metadata.deleting:
         return Phase.OLD_TERMINATING
     if load_balancer.spec.workload_type == "vm":
         return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING
-    return _phase_of_cluster_load_balancer(snapshot, load_balancer)
-
-
-def _phase_before_creation(snapshot: ServiceSnapshot) -> Phase:
-    if _is_unsupported(snapshot):
-        return Phase.UNSUPPORTED
-    is_unavailable = answer_to_request(snapshot).step is Step.WAIT
-    return Phase.ADDRESS_UNAVAILABLE if is_unavailable else Phase.NEW
+    return Phase.ANNOUNCED_BY_KUBE_VIP if load_balancer.allocated_ip else Phase.PENDING
 
 
 def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:
@@ -159,7 +133,7 @@ def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:
         return Phase.NAME_TAKEN
     match snapshot.harvester_check:
         case HarvesterCheck.UNKNOWN:
-            return Phase.HARVESTER_UNVERIFIED
+            return Phase.HARVESTER_UNKNOWN
         case HarvesterCheck.MISMATCH:
             return Phase.WRONG_HARVESTER
     return None
@@ -169,11 +143,3 @@ def _is_unsupported(snapshot: ServiceSnapshot) -> bool:
     request = snapshot.request
     refusal = unsupported_reason(snapshot.service, is_vm=request.wants_vm)
     return refusal is not None or request.ipam is Ipam.INVALID
-
-
-def _phase_of_cluster_load_balancer(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Phase:
-    if not load_balancer.allocated_ip:
-        return Phase.PENDING
-    if device_for(snapshot, load_balancer).is_awaited:
-        return Phase.DEVICE_UNKNOWN
-    return Phase.ANNOUNCED_BY_KUBE_VIP

@@ -20,11 +20,10 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
-    REQUESTED_FOR,
-    SPECIFIED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip, plan_device_unknown
+from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip
+from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Next, Progress, Step, next_step
 from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued
 from harvester_ccm.plan.service.delegated import plan_announced_by_harvester
 from harvester_ccm.plan.service.deletion import deletion_write
@@ -34,23 +33,14 @@ from harvester_ccm.plan.service.desired import (
     Desired,
     Document,
     PatchService,
-    SeedPool,
     ServicePlan,
+    TouchEndpoints,
     Write,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import (
-    annotations_for,
-    empties_address,
-    end_of_specification,
-    intent_needs_resync,
-    is_about_announced_address,
-)
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
-    plan_address_unavailable,
     plan_harvester_unknown,
-    plan_harvester_unverified,
     plan_name_taken,
     plan_not_ours,
     plan_unsupported,
@@ -60,9 +50,10 @@ from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_no
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, service_patch
 from harvester_ccm.plan.service.pending import plan_pending
 from harvester_ccm.plan.service.phase import Phase, phase_of
-from harvester_ccm.plan.service.reannouncement import record_in
+from harvester_ccm.plan.service.readiness import judged
 from harvester_ccm.plan.service.removal import plan_leaving
 from harvester_ccm.plan.service.request import WorkloadType
+from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.settings import (
     converted,
     ignored_on_cluster_load_balancer,
@@ -71,17 +62,11 @@ from harvester_ccm.plan.service.settings import (
     rejected_changes,
     sctp_on_vm_load_balancer,
 )
-from harvester_ccm.plan.service.shared_address import (
-    plan_former_secondary,
-    plan_sharing,
-    plan_sharing_pending,
-)
+from harvester_ccm.plan.service.shared_address import plan_sharing, plan_sharing_pending
 from harvester_ccm.plan.service.sharing import sharing_of
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (
-    awaits_resync,
-    is_switch_noted,
     is_switch_possible,
     is_switch_started,
     plan_switching,
@@ -95,18 +80,14 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
     Phase.LEAVING: plan_leaving,
     Phase.SHARING: plan_sharing,
     Phase.SHARING_PENDING: plan_sharing_pending,
-    Phase.FORMER_SECONDARY: plan_former_secondary,
     Phase.NAME_TAKEN: plan_name_taken,
-    Phase.HARVESTER_UNVERIFIED: plan_harvester_unverified,
     Phase.WRONG_HARVESTER: plan_wrong_harvester,
     Phase.ADDRESS_TAKEN: plan_address_taken,
     Phase.UNSUPPORTED: plan_unsupported,
-    Phase.ADDRESS_UNAVAILABLE: plan_address_unavailable,
     Phase.NEW: plan_new,
     Phase.OLD_TERMINATING: plan_old_terminating,
     Phase.PENDING: plan_pending,
     Phase.SWITCHING: plan_switching,
-    Phase.DEVICE_UNKNOWN: plan_device_unknown,
     Phase.ANNOUNCED_BY_KUBE_VIP: plan_announced_by_kube_vip,
     Phase.ANNOUNCED_BY_HARVESTER: plan_announced_by_harvester,
 }
@@ -115,32 +96,28 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
 _ALONE: Final = frozenset(
     {
         Phase.NAME_TAKEN,
-        Phase.HARVESTER_UNVERIFIED,
         Phase.WRONG_HARVESTER,
         Phase.ADDRESS_TAKEN,
         Phase.UNSUPPORTED,
-        Phase.ADDRESS_UNAVAILABLE,
         Phase.NEW,
         Phase.OLD_TERMINATING,
         Phase.PENDING,
         Phase.SWITCHING,
-        Phase.DEVICE_UNKNOWN,
         Phase.ANNOUNCED_BY_KUBE_VIP,
         Phase.ANNOUNCED_BY_HARVESTER,
     }
 )
 """Phases of a Service that has, or will have, a load balancer of its own."""
-_PRESENT: Final = frozenset(
-    {Phase.PENDING, Phase.DEVICE_UNKNOWN, Phase.ANNOUNCED_BY_KUBE_VIP, Phase.ANNOUNCED_BY_HARVESTER}
-)
+_PRESENT: Final = frozenset({Phase.PENDING, Phase.ANNOUNCED_BY_KUBE_VIP, Phase.ANNOUNCED_BY_HARVESTER})
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
 REPLACEMENT_WRITES: Final = 12
-"""Writes that belong to the replacement of a load balancer, until kube-vip announces the next one: the most are those
-with DHCP, for which the endpoints are touched several times."""
-WITHDRAWAL_WRITES: Final = 3
-"""Writes that belong to the withdrawal of an address: that one, the next announcement, and the resync after it."""
+"""Writes that belong to the replacement of a load balancer, until kube-vip announces the address of the next one."""
+PUBLICATION_WRITES: Final = 3
+"""Writes that belong to another publication: the annotations, the status, and the end of it."""
 
+_ANNOUNCING: Final = frozenset({Reason.ANNOUNCING, Reason.NOT_ANNOUNCED, Reason.DHCP_LEASE_PENDING})
+"""Reasons for which an allocated address is not announced."""
 READ_AGAIN_SECONDS: Final = 5.0
 """Time after which a deletion is planned again that waits until the Services can be read."""
 
@@ -191,9 +168,7 @@ def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> S
 
 def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
     """Return whether nothing is left to write, apart from the condition."""
-    if desired.write is not None or awaits_resync(snapshot):
-        return False
-    return not service_patch(snapshot.service, _fields(desired, snapshot))
+    return desired.write is None and not service_patch(snapshot.service, _fields(desired, step_of(desired, snapshot)))
 
 
 def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Desired:
@@ -206,6 +181,9 @@ def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase
     if not snapshot.request.primary:
         # The label alone does not make a secondary of a Service with an address of its own.
         desired = replace(desired, labels={**desired.labels, PRIMARY_SERVICE_LABEL: None})
+        if was_secondary(snapshot.service) and desired.wish.device is None:
+            # The device is that of the primary.
+            desired = replace(desired, wish=replace(desired.wish, device=""))
     if desired.write is None:
         desired = replace(desired, write=_deletion_of_duplicate(snapshot))
     return desired
@@ -266,21 +244,19 @@ def _not_stored(snapshot: ServiceSnapshot) -> Iterator[EventMessage]:
         yield EventMessage("Warning", Reason.IGNORED, cause, "Update Harvester, or remove the setting that needs it")
 
 
-def _fields(desired: Desired, snapshot: ServiceSnapshot) -> ServiceFields:
+def step_of(desired: Desired, snapshot: ServiceSnapshot) -> Next:
+    """Return the next step of announcing towards a desired state."""
+    return next_step(snapshot.seen, snapshot.record, desired.wish, snapshot.timers, snapshot.cluster.announcer)
+
+
+def _fields(desired: Desired, step: Next) -> ServiceFields:
     """Return the desired fields of the Service, without the condition."""
-    intent = desired.kube_vip
-    of_kube_vip = annotations_for(snapshot.kube_vip, intent)
-    annotations = {
-        **desired.annotations,
-        **of_kube_vip,
-        **record_in(snapshot, intent),
-        **end_of_specification(snapshot.kube_vip, of_kube_vip),
-    }
+    ingress = () if step.clears_status else desired.ingress
     return ServiceFields(
-        annotations,
+        {**desired.annotations, **step.annotations},
         desired.labels,
         desired.finalizer,
-        desired.ingress,
+        ingress if step.clears_status or not step.holds_status else None,
         requires_version=desired.requires_version,
     )
 
@@ -288,88 +264,82 @@ def _fields(desired: Desired, snapshot: ServiceSnapshot) -> ServiceFields:
 def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> ServicePlan:
     """Return the plan for a desired state: the Service is patched first, then the load balancer is written.
 
-    A condition that has to change alone comes last.
+    A touch of the endpoints comes after that, and a condition that has to change alone comes last.
     """
-    condition = condition_of(desired, snapshot)
+    step = step_of(desired, snapshot)
+    desired = judged(desired, step, snapshot)
+    condition = condition_of(desired, step, snapshot)
     plan = ServicePlan(
         phase,
         desired.verdict,
         condition=condition,
         events=_events(desired),
-        write=desired.write,
         dry_run=desired.dry_run,
-        writes_needed=_writes_needed(desired, snapshot, phase),
+        writes_needed=_writes_needed(step, snapshot, phase),
         reads_pool=desired.reads_pool,
         reads_endpoints=desired.reads_endpoints,
-        look_again_after=desired.look_again_after,
+        look_again_after=_earlier(desired.look_again_after, step.look_again_after),
     )
-    fields = _fields(desired, snapshot)
-    kept = kept_request(snapshot)
-    with_condition = replace(fields, annotations={**kept, **fields.annotations}, condition=ConditionChange(condition))
-    # Once this controller has created a load balancer, kube-vip's annotation does not count as a request any more.
-    is_before_creation = desired.reads_pool or isinstance(desired.write, CreateLoadBalancer | SeedPool)
-    keeps_request = bool(kept) and is_before_creation
-    if keeps_request or service_patch(snapshot.service, fields):
-        return replace(plan, write=_patch(with_condition, snapshot, desired), following_write=desired.write)
-    if desired.write is None and desired.reads_endpoints:
+    patch = service_patch(snapshot.service, _fields(desired, step))
+    if patch:
+        return replace(plan, write=_patch(desired, step, snapshot, condition), following_write=desired.write)
+    if desired.reads_endpoints and desired.write is None:
         # The plan after that decides what the condition says.
         return plan
-    of_condition = _patch_of_condition_alone(condition, with_condition, snapshot)
-    if desired.write is None:
-        return replace(plan, write=of_condition, dry_run=None)
+    of_condition = None
+    if not step.holds_status:
+        of_condition = _patch_of_condition_alone(desired, step, snapshot, condition)
     if phase is Phase.SWITCHING and of_condition is not None:
-        # A switch can take minutes, and the next process must find that the address is not announced.
         return replace(plan, write=of_condition, following_write=desired.write)
-    return plan
+    if desired.write is not None:
+        return replace(plan, write=desired.write)
+    if of_condition is not None:
+        return replace(plan, write=of_condition, dry_run=None)
+    return replace(plan, write=TouchEndpoints() if step.touch else None, dry_run=None)
 
 
-def _patch(fields: ServiceFields, snapshot: ServiceSnapshot, desired: Desired) -> PatchService:
-    triggers_resync = desired.triggers_resync or _withdraws(desired, snapshot)
-    return PatchService(
-        service_patch(snapshot.service, fields),
-        triggers_resync=triggers_resync,
-        requests_lease=desired.requests_lease,
-        releases=isinstance(desired.verdict, NotManaged),
-    )
+def _earlier(*delays: float | None) -> float | None:
+    """Return the shortest of the delays that are not None."""
+    return min((delay for delay in delays if delay is not None), default=None)
 
 
-def _withdraws(desired: Desired, snapshot: ServiceSnapshot) -> bool:
-    """Return whether the patch withdraws an address, so that kube-vip stays silent about the next one.
+def _patch(desired: Desired, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None) -> PatchService:
+    fields = _fields(desired, step)
+    annotations = {**kept_request(snapshot), **fields.annotations}
+    # The condition of a publication is the second event that kube-vip needs; that of a withdrawal goes with it.
+    is_held = step.holds_status and step.progress is not Progress.SILENT
+    change = None if is_held else ConditionChange(condition)
+    patch = service_patch(snapshot.service, replace(fields, annotations=annotations, condition=change))
+    return PatchService(patch, releases=isinstance(desired.verdict, NotManaged))
 
-    The patch that announces that one is marked by ``reannouncement.with_reannouncement``.
-    """
-    return not desired.triggers_resync and intent_needs_resync(snapshot.kube_vip, desired.kube_vip)
 
-
-def _writes_needed(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> int:
-    """Return how many writes belong together, so that the rate limit does not stop a replacement halfway."""
-    if snapshot.is_leaving:
+def _writes_needed(step: Next, snapshot: ServiceSnapshot, phase: Phase) -> int:
+    """Return how many writes belong together, so that the rate limit does not stop them halfway."""
+    is_leaving_or_begun = snapshot.is_leaving or (phase is Phase.SWITCHING and is_switch_started(snapshot))
+    if is_leaving_or_begun:
         return 1
     if phase is Phase.SWITCHING:
-        is_begun = is_switch_started(snapshot) or is_switch_noted(snapshot)
-        return 1 if is_begun else REPLACEMENT_WRITES
-    # An address that has to come back into the annotation is withdrawn first.
-    is_first_of_two = desired.triggers_resync and empties_address(snapshot.kube_vip, desired.kube_vip)
-    if not _withdraws(desired, snapshot) and not is_first_of_two:
-        return 1
-    return REPLACEMENT_WRITES if isinstance(desired.write, DeleteLoadBalancer) else WITHDRAWAL_WRITES
+        return REPLACEMENT_WRITES
+    ends_announcement = snapshot.seen.may_announce and step.holds_status and ADDRESS_ANNOTATION in step.annotations
+    return PUBLICATION_WRITES if ends_announcement else 1
 
 
 def _patch_of_condition_alone(
-    condition: ServiceCondition | None, fields: ServiceFields, snapshot: ServiceSnapshot
+    desired: Desired, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
 ) -> PatchService | None:
     """Return the patch of the condition alone; None if it does not differ or has to wait for another patch.
 
     Any change of a Service can make kube-vip announce its address again, so a Service that the Go provider served gets
     its first condition with the next patch that it needs.
     """
-    is_first = condition is not None and not snapshot.request.had_condition
-    if is_first and condition is not None and condition.status == "True":
+    record = snapshot.record
+    is_adopted = record is not None and record.step is Step.ADOPTED
+    is_ready = condition is not None and condition.status == "True"
+    if is_adopted and is_ready and snapshot.service.ready_condition is None:
         return None
-    alone = ServiceFields(condition=fields.condition)
-    if not service_patch(snapshot.service, alone):
+    if not service_patch(snapshot.service, ServiceFields(condition=ConditionChange(condition))):
         return None
-    return PatchService(service_patch(snapshot.service, fields))
+    return replace(_patch(desired, step, snapshot, condition), releases=False)
 
 
 def _events(desired: Desired) -> tuple[EventMessage, ...]:
@@ -382,65 +352,31 @@ def _events(desired: Desired) -> tuple[EventMessage, ...]:
 
 
 def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
-    """Return the annotations that keep what the first patch of the Service hides.
+    """Return the annotation that keeps the address in kube-vip's annotation as the user's request.
 
-    That patch brings the condition, and kube-vip's annotation becomes this controller's.
+    The first patch of the Service brings the record, and kube-vip's annotation becomes this controller's.
     """
     request = snapshot.request
-    address = request.address
-    kube_vip = snapshot.kube_vip
-    if snapshot.is_leaving or not address:
+    is_own = request.address in snapshot.primary_allocated | allocated_addresses(snapshot.match.own)
+    if snapshot.is_leaving or request.address_setting != ADDRESS_ANNOTATION or is_own:
         return {}
-    if address == kube_vip.specified:
-        return _note_of_specification(snapshot)
-    binding = _note_of_binding(snapshot)
-    if address == kube_vip.requested:
-        return binding
-    return {} if _allocated(snapshot) else {REQUESTED_ADDRESS: address, **binding}
+    return {REQUESTED_ADDRESS: f"{request.address} {snapshot.service.metadata.uid}"}
 
 
-def _allocated(snapshot: ServiceSnapshot) -> frozenset[str]:
-    """Return the addresses that Harvester has allocated for the Service, or for its primary."""
-    return snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
-
-
-def _note_of_specification(snapshot: ServiceSnapshot) -> dict[str, str]:
-    """Return the annotation that kube-vip has the address from the specification alone: later, nothing else shows it.
-
-    A patch that writes kube-vip's annotation does not have it (``end_of_specification``).
-    """
-    address = snapshot.request.address
-    if snapshot.kube_vip.only_specified == address or not _is_only_specified(snapshot):
-        return {}
-    allocated = _allocated(snapshot)
-    is_possible = not allocated or address in allocated
-    return {SPECIFIED_ADDRESS: address} if is_possible else {}
-
-
-def _note_of_binding(snapshot: ServiceSnapshot) -> dict[str, str]:
-    """Return the annotation that the user wrote the request on this Service: later, nothing else shows it."""
-    uid = snapshot.service.metadata.uid
-    is_noted = snapshot.kube_vip.requested_for == uid
-    return {REQUESTED_FOR: uid} if snapshot.request.is_binding and not is_noted else {}
-
-
-def _is_only_specified(snapshot: ServiceSnapshot) -> bool:
-    """Return whether kube-vip can have the requested address, and never had an annotation of this controller."""
-    is_first = not snapshot.request.had_condition
-    return is_first and snapshot.kube_vip.annotated is None and not snapshot.request.wants_vm
-
-
-def condition_of(desired: Desired, snapshot: ServiceSnapshot) -> ServiceCondition | None:
+def condition_of(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> ServiceCondition | None:
     """Return the condition that the Service has in a desired state; None if it has none."""
+    present = snapshot.service.ready_condition
     match desired.verdict:
         case NotManaged():
             return None
         case Ready(message=message):
             return _condition(snapshot, "True", Reason.ENSURED, message)
         case NotReady() as verdict:
-            if verdict.changes_condition or (not verdict.emits_event and _shows_waiting(verdict, desired, snapshot)):
+            if verdict.changes_condition or (
+                not verdict.emits_event and _shows_waiting(verdict, desired, step, snapshot)
+            ):
                 return failed_condition(verdict, snapshot)
-            return snapshot.service.ready_condition
+            return present
 
 
 def failed_condition(verdict: NotReady, snapshot: ServiceSnapshot) -> ServiceCondition:
@@ -448,28 +384,29 @@ def failed_condition(verdict: NotReady, snapshot: ServiceSnapshot) -> ServiceCon
     return _condition(snapshot, "False", verdict.reason, verdict.message.message)
 
 
-def _shows_waiting(verdict: NotReady, desired: Desired, snapshot: ServiceSnapshot) -> bool:
+def _shows_waiting(verdict: NotReady, desired: Desired, step: Next, snapshot: ServiceSnapshot) -> bool:
     """Return whether the condition becomes False although no Event is due yet.
 
-    A new Service gets its first condition when something is wrong, or with its address: one write less for most.
+    A new Service gets its first condition when something is wrong, or with its address: one write less for most. The
+    text about a missing announcement stays while the next one is on its way, and after a restart.
     """
-    if verdict.reason in {Reason.KUBE_VIP_RESYNC_PENDING, Reason.DHCP_LEASE_PENDING}:
-        # The address is allocated, and kube-vip does not announce it yet.
-        return True
-    # kube-vip may announce the requested address of a new Service, or have written it to the status. Without the
-    # condition, the next plan would take that for the address of a Service that another provider served.
-    has_any_address = bool(snapshot.kube_vip.read_address) or bool(snapshot.service.addresses)
-    if has_any_address and snapshot.is_new:
-        return True
-    condition = snapshot.service.ready_condition
-    if is_about_announced_address(condition) and _withdraws(desired, snapshot):
-        # The next process finds the condition and touches the endpoints, if this one ends before it does.
-        return True
-    if condition is None or condition.status != "True":
+    if verdict.emits_event:
         return False
-    if desired.ingress is None:
-        return not snapshot.service.addresses
-    return not desired.ingress
+    present = snapshot.service.ready_condition
+    if verdict.reason in _ANNOUNCING:
+        return present is None or not _is_explained(verdict, present, snapshot)
+    if present is None or present.status != "True":
+        return False
+    return step.progress is Progress.SILENT or desired.ingress == ()
+
+
+def _is_explained(verdict: NotReady, present: ServiceCondition, snapshot: ServiceSnapshot) -> bool:
+    """Return whether the condition says already why an address is not announced, or need not be."""
+    if present.status != "True":
+        return present.reason in _ANNOUNCING
+    record = snapshot.record
+    is_first = record is not None and record.is_published and not record.again
+    return is_first and verdict.reason is Reason.ANNOUNCING
 
 
 def _condition(snapshot: ServiceSnapshot, status: str, reason: Reason, message: str) -> ServiceCondition:

@@ -16,7 +16,7 @@ from harvester_ccm import names
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.announcing import read_seen
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
@@ -95,7 +95,7 @@ class SharingFields(Struct, frozen=True):
 def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
     """Return what the plans of other Services read of this one."""
     meta = service.metadata
-    kube_vip = read_state(service)
+    seen = read_seen(service)
     return SharingFields(
         key=meta.key,
         uid=meta.uid,
@@ -115,10 +115,10 @@ def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
         primary=primary_reference(service),
         label=meta.label(names.PRIMARY_SERVICE_LABEL),
         addresses=service.addresses,
-        announced=kube_vip.annotated,
-        specified=kube_vip.specified,
-        is_ignored=kube_vip.ignored,
-        device=kube_vip.device,
+        announced=seen.annotated,
+        specified=seen.specified,
+        is_ignored=seen.ignored,
+        device=seen.device,
     )
 
 

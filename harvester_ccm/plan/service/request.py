@@ -16,7 +16,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, is_device, published_devices
 from harvester_ccm.model.event import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.kube_vip import ADDRESS_ANNOTATION, KubeVip
+from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Seen
 
 
 class Ipam(StrEnum):
@@ -73,15 +73,10 @@ class Request(Struct, frozen=True):
     """The requested IPv4 address; empty if any will do."""
     address_setting: str
     """The field or annotation with this address; empty without one."""
-    is_binding: bool
-    """Whether the user of this Service wrote it: then the Service takes no other address where it can have this one. A
-    copy on a Service that was served, here or in another cluster, is only a wish."""
     primary: str
     """The Service whose address is to be shared, as written; empty if this one has its own."""
     health_check: Mapping[str, int]
     """Harvester's ``spec.healthCheck``; empty without a usable port."""
-    had_condition: bool
-    """Whether the Service had this controller's condition before; another client may have removed it."""
     present: frozenset[str]
     """Keys of all annotations with the prefix of this controller, whatever their values."""
     misplaced: frozenset[str]
@@ -114,21 +109,15 @@ class Request(Struct, frozen=True):
         return EventMessage("Warning", Reason.IGNORED, cause)
 
 
-def read_request(
-    service: Service, kube_vip: KubeVip, *, had_condition: bool = False, is_noted_here: bool = False
-) -> Request:
-    """Return the request of the Service.
-
-    ``kube_vip`` is what kube-vip reads on it, and ``had_condition`` as in the request. ``is_noted_here`` is whether
-    kube-vip has noted its node on this Service, and not on one that this is a copy of.
-    """
+def read_request(service: Service, seen: Seen) -> Request:
+    """Return the request of the Service. ``seen`` is what kube-vip reads on it."""
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
     ipam = _choice(service, names.IPAM, ("pool", "dhcp"), problems)
     workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = _health_check(service, problems)
-    addresses = requested_addresses(service, kube_vip, had_condition=had_condition)
-    setting, address = _requested_address(addresses, kube_vip.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
+    addresses = requested_addresses(service, seen)
+    setting, address = _requested_address(addresses, seen.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
     return Request(
         ipam=_ipam(ipam),
         workload_type=WorkloadType(workload_type or ""),
@@ -140,10 +129,8 @@ def read_request(
         description=annotation(names.DESCRIPTION) or "",
         address=address,
         address_setting=setting,
-        is_binding=bool(address) and _is_binding(service, kube_vip, setting, is_noted_here=is_noted_here),
         primary=primary_reference(service),
         health_check=health_check,
-        had_condition=had_condition,
         present=frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX)),
         misplaced=frozenset(key for key in service.metadata.annotations or () if _is_misplaced(key)),
         problems=tuple(problems),
@@ -208,23 +195,34 @@ def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list
     return None
 
 
-def requested_addresses(service: Service, kube_vip: KubeVip, *, had_condition: bool) -> dict[str, str]:
+def requested_addresses(service: Service, seen: Seen) -> dict[str, str]:
     """Return the addresses that the Service requests, by the field or annotation, in order of precedence.
 
-    kube-vip's annotation is the user's until the Service had this controller's condition, or shares an address.
+    kube-vip's annotation is the user's on a new Service alone: this controller, or another provider, has written it on
+    any other one and on a copy of that, which has the finalizer or a record.
     """
-    is_handled = had_condition or service.metadata.label(names.PRIMARY_SERVICE_LABEL)
-    annotated_by_user = "" if is_handled else kube_vip.annotated or ""
+    annotation = service.metadata.annotation
+    is_handled = service.metadata.has_finalizer(names.SERVICE_FINALIZER) or annotation(names.ANNOUNCED_AS) is not None
+    annotated_by_user = "" if is_handled else seen.annotated or ""
     return {
-        ADDRESS_FIELD: kube_vip.specified,
-        names.REQUESTED_ADDRESS: kube_vip.requested,
+        ADDRESS_FIELD: seen.specified,
+        names.REQUESTED_ADDRESS: kept_address(service),
         ADDRESS_ANNOTATION: annotated_by_user,
     }
 
 
+def kept_address(service: Service) -> str:
+    """Return the address in the annotation for the requested one; empty on a copy of the Service that it is for.
+
+    This controller writes the UID of the Service after the address, a user writes the address alone.
+    """
+    address, _, uid = (service.metadata.annotation(names.REQUESTED_ADDRESS) or "").strip().partition(" ")
+    return address if uid in {"", service.metadata.uid} else ""
+
+
 def requests_address(service: Service) -> bool:
     """Return whether the Service may request a certain address."""
-    if service.spec.load_balancer_ip or service.metadata.annotation(names.REQUESTED_ADDRESS):
+    if service.spec.load_balancer_ip or kept_address(service):
         return True
     return bool(service.metadata.annotation(ADDRESS_ANNOTATION)) and not service.addresses
 
@@ -251,24 +249,6 @@ def _requested_address(
         expected = f"one IPv4 address; for one from DHCP, set annotation {names.IPAM} to dhcp"
         problems.append(invalid_value(setting, value, expected))
     return "", ""
-
-
-def _is_binding(service: Service, kube_vip: KubeVip, setting: str, *, is_noted_here: bool) -> bool:
-    """Return whether the user wrote the request on this Service, not on another one that this is a copy of.
-
-    A copy has the annotations of a Service that was served. kube-vip can have announced the requested address of a new
-    Service before the first reconcile: it notes its node, and then writes the status.
-    """
-    if setting == ADDRESS_FIELD:
-        return True
-    if kube_vip.announced_as or kube_vip.ipv4_of_pair:
-        return False
-    if setting == names.REQUESTED_ADDRESS and kube_vip.requested_for:
-        return kube_vip.requested_for == service.metadata.uid
-    has_copied_note = kube_vip.node is not None and not kube_vip.status and not is_noted_here
-    if has_copied_note:
-        return False
-    return not service.metadata.has_finalizer(names.SERVICE_FINALIZER)
 
 
 def _ipam(choice: str | None) -> Ipam:

@@ -27,7 +27,6 @@ from harvester_ccm.plan.service.address_pools import (
 )
 from harvester_ccm.plan.service.desired import SeedPool
 from harvester_ccm.plan.service.request import Ipam, Request, invalid_value
-from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 MACHINE_SECONDS: Final = 60.0
@@ -65,7 +64,7 @@ _CREATE: Final = Answer(Step.CREATE)
 def answer_to_request(snapshot: ServiceSnapshot) -> Answer:
     """Return what becomes of the request of a Service without a load balancer."""
     request, rights = snapshot.request, snapshot.pool_rights
-    if not request.is_binding or not _is_first_creation(snapshot):
+    if not request.address or not _is_first_creation(snapshot):
         return _CREATE
     if request.ipam is not Ipam.POOL or not request.ip_pool:
         return Answer(Step.CREATE, _cannot_be_requested(request, rights))
@@ -99,19 +98,8 @@ def _owner(snapshot: ServiceSnapshot) -> str:
 
 
 def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the Service never had an address from Harvester: otherwise it gets that one again."""
-    if snapshot.match.own or snapshot.has_had_address:
-        return False
-    if _is_noted_as_new(snapshot):
-        return True
-    was_served_by_others = snapshot.service.ready_condition is None and is_served(snapshot.service)
-    return not was_served_by_others
-
-
-def _is_noted_as_new(snapshot: ServiceSnapshot) -> bool:
-    """Return whether this controller noted the request on a new Service, from which others can remove the condition."""
-    kube_vip = snapshot.kube_vip
-    return bool(kube_vip.only_specified) or kube_vip.requested_for == snapshot.service.metadata.uid
+    """Return whether the Service never had an address: otherwise it gets that one again."""
+    return not snapshot.match.own and not snapshot.has_had_address
 
 
 def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> Answer:

@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
+from harvester_ccm.plan.service.announcing import read_record, read_seen
 from harvester_ccm.plan.service.request import primary_reference
 
 BY_PRIMARY: Final = "primary"
@@ -64,31 +64,36 @@ class _Marks(Struct, frozen=True):
     and something that only this controller writes."""
 
 
-def scope_of(service: Service, cluster: ClusterIdentity, kube_vip: KubeVip, *, has_load_balancer: bool) -> Scope:
+def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: bool) -> Scope:
     """Return what this controller does with the Service.
 
     A Service with the finalizer is removed only if nothing else could have put it there. A Service without the
     finalizer is removed if kube-vip still waits on it for this controller.
     """
     has_finalizer = service.metadata.has_finalizer(SERVICE_FINALIZER)
-    is_marked = kube_vip.is_withdrawn or was_secondary(service) or service.ready_condition is not None
+    is_marked = read_record(service) is not None or was_secondary(service) or service.ready_condition is not None
     marks = _Marks(has_finalizer, has_load_balancer or (has_finalizer and is_marked))
     ended = _no_request_reason(service)
     others = _other_controller_reason(service, cluster, marks)
     if not ended and not others:
         return Scope()
-    if _is_to_be_removed(service, kube_vip, marks, ended=bool(ended), is_foreign=bool(others)):
+    if _is_to_be_removed(service, marks, ended=bool(ended), is_foreign=bool(others)):
         return Scope(Role.REMOVE)
     return Scope(Role.IGNORE, ended or others, _note(service, cluster, ended, others))
 
 
-def _is_to_be_removed(service: Service, kube_vip: KubeVip, marks: _Marks, *, ended: bool, is_foreign: bool) -> bool:
+def _is_to_be_removed(service: Service, marks: _Marks, *, ended: bool, is_foreign: bool) -> bool:
     if not marks.has_finalizer:
-        # Another client may have removed the finalizer; the condition and the state of kube-vip are this controller's.
-        is_left_behind = kube_vip.is_paused or service.ready_condition is not None
-        return is_left_behind and not service.metadata.deleting
+        # Another client may have removed the finalizer.
+        return _is_left_behind(service) and not service.metadata.deleting
     gives_up = ended or has_other_class(service)
     return gives_up and (marks.is_owned or not is_foreign)
+
+
+def _is_left_behind(service: Service) -> bool:
+    """Return whether a Service has something that only this controller writes."""
+    has_record = read_record(service) is not None
+    return has_record or service.ready_condition is not None or read_seen(service).is_held
 
 
 def _note(service: Service, cluster: ClusterIdentity, ended: str, others: str) -> EventMessage | None:
@@ -170,21 +175,21 @@ def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
 
     Tenants can write the finalizer, so it does not stand for a load balancer.
     """
-    return scope_of(service, cluster, read_state(service), has_load_balancer=False).role is Role.SERVE
+    return scope_of(service, cluster, has_load_balancer=False).role is Role.SERVE
 
 
 def is_managed(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether a Service whose load balancers are not known is served, or is being removed from Harvester."""
     if service.ready_condition is not None:
         return True
-    return scope_of(service, cluster, read_state(service), has_load_balancer=False).is_managed
+    return scope_of(service, cluster, has_load_balancer=False).is_managed
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be managed, whatever load balancers exist; ``scope_of`` decides."""
     if service.ready_condition is not None or service.metadata.has_finalizer(SERVICE_FINALIZER):
         return True
-    return scope_of(service, cluster, read_state(service), has_load_balancer=True).is_managed
+    return scope_of(service, cluster, has_load_balancer=True).is_managed
 
 
 def has_other_class(service: Service) -> bool:

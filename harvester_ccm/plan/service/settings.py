@@ -9,8 +9,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.kube_vip import KubeVip
-from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, normal_network
+from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, kept_address, normal_network
 
 
 class Ignored(Struct, frozen=True):
@@ -45,14 +44,12 @@ def ignored_on_vm_load_balancer(service: Service, request: Request, ipam: str) -
     )
 
 
-def ignored_on_secondary(
-    service: Service, request: Request, kube_vip: KubeVip, primary: Service, *, is_vm: bool
-) -> EventMessage | None:
+def ignored_on_secondary(service: Service, request: Request, primary: Service, *, is_vm: bool) -> EventMessage | None:
     """Return the Warning about settings without effect on a Service that shares the address of ``primary``.
 
     ``is_vm`` is whether Harvester announces that address.
     """
-    ignored = [*_set_on_primary(request, primary), *_other_address(kube_vip, primary), *_ipv6(service)]
+    ignored = [*_set_on_primary(request, primary), *_other_address(service, primary), *_ipv6(service)]
     if is_vm:
         ignored.extend(_hidden_by_harvester(service))
     return _warning(ignored)
@@ -110,10 +107,10 @@ def _set_on_primary(request: Request, primary: Service) -> Iterator[Ignored]:
         yield Ignored(", ".join(keys), f"effective only on {primary.metadata.key}, whose address is shared")
 
 
-def _other_address(kube_vip: KubeVip, primary: Service) -> Iterator[Ignored]:
+def _other_address(service: Service, primary: Service) -> Iterator[Ignored]:
     requests = {
-        "spec.loadBalancerIP": kube_vip.specified,
-        f"annotation {names.REQUESTED_ADDRESS}": kube_vip.requested,
+        "spec.loadBalancerIP": service.spec.load_balancer_ip,
+        f"annotation {names.REQUESTED_ADDRESS}": kept_address(service),
     }
     settings = [setting for setting, address in requests.items() if address and address not in primary.addresses]
     if settings:

@@ -8,7 +8,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import BLOCKING_REASONS, Reason
-from harvester_ccm.plan.service.announcement import with_announcement
+from harvester_ccm.plan.service.announcing import HOLD, LEAVE, Goal, Seen, Wish, read_seen
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import (
     Desired,
@@ -20,22 +20,9 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
 )
 from harvester_ccm.plan.service.device import changed_device
-from harvester_ccm.plan.service.kube_vip import (
-    LEAVE,
-    NOTES_ARE_VALID,
-    PAUSE,
-    Announce,
-    Delegate,
-    GiveUp,
-    Intent,
-    KubeVip,
-    Withdraw,
-    read_state,
-)
-from harvester_ccm.plan.service.obstacles import keep_or_pause
+from harvester_ccm.plan.service.obstacles import without_addresses
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.reannouncement import with_reannouncement
 from harvester_ccm.plan.service.request import requested_network
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
 from harvester_ccm.plan.service.settings import ignored_on_secondary
@@ -52,75 +39,70 @@ def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
     address = sharing_of(snapshot).address
     service = snapshot.service
     primary = snapshot.existing_primary
-    of_primary = read_state(primary)
+    of_primary = read_seen(primary)
     events = _warnings(snapshot, primary, of_primary, address)
     if snapshot.match.undeleted:
         return _plan_own_deletion(snapshot, address).with_events(*events)
     desired = Desired(
         Ready((address,), f"The load balancer has address {address}"),
-        _like_primary(of_primary, address),
+        _like_primary(snapshot, of_primary, address),
         annotations=_copied_annotations(service, primary),
         labels={names.PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, service),
         events=(*events, _ensured(snapshot, primary, address)),
     )
-    if _is_between_announcers(snapshot, of_primary, address):
-        return replace(desired, verdict=waits_for(Reason.SHARED_ADDRESS_PENDING), events=events)
-    if of_primary.is_paused:
+    if _is_announced(snapshot, of_primary, address):
         return desired
-    return with_announcement(with_reannouncement(desired, snapshot, address), snapshot)
+    return replace(desired, verdict=waits_for(Reason.SHARED_ADDRESS_PENDING), events=events)
 
 
-def _is_between_announcers(snapshot: ServiceSnapshot, of_primary: KubeVip, address: str) -> bool:
-    """Return whether kube-vip does not announce the address of the primary any more, and Harvester does not yet."""
-    if of_primary.is_paused:
-        return address not in snapshot.primary_served
-    return of_primary.is_withdrawn
+def _is_announced(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> bool:
+    """Return whether the address of the primary is announced, by kube-vip or by Harvester."""
+    return address in snapshot.primary_served if of_primary.is_held else not of_primary.is_withdrawn
 
 
-def _like_primary(of_primary: KubeVip, address: str) -> Intent:
+def _like_primary(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> Wish:
     """Announce the address as that of the primary is announced: kube-vip announces it for each of the Services."""
-    if of_primary.is_paused:
-        return Delegate(device="")
+    if of_primary.is_held:
+        delegated = address if address in snapshot.primary_served else ""
+        return Wish(Goal.HOLD, delegated, device="", had_address=True)
     if of_primary.is_withdrawn:
-        return Withdraw(device=of_primary.device or "")
-    return Announce(address, device=of_primary.device or "")
+        return Wish(Goal.HOLD, device=of_primary.device or "", had_address=True)
+    return Wish(Goal.ANNOUNCE, address, device=of_primary.device or "", had_address=was_secondary(snapshot.service))
 
 
 def _copied_annotations(service: Service, primary: Service) -> dict[str, str | None]:
-    """Return the network of the primary, if the Service names none, and no mark about a lease of its own.
+    """Return the network of the primary, if the Service names none.
 
     What a user wrote stays. The Go provider removes ``ipam``, and a GitOps tool writes it again and again.
     """
     network = primary.metadata.annotation(names.NETWORK)
-    if network and not requested_network(service):
-        return {names.NETWORK: network, **NOTES_ARE_VALID}
-    return dict(NOTES_ARE_VALID)
+    return {names.NETWORK: network} if network and not requested_network(service) else {}
 
 
 def _warnings(
-    snapshot: ServiceSnapshot, primary: Service, of_primary: KubeVip, address: str
+    snapshot: ServiceSnapshot, primary: Service, of_primary: Seen, address: str
 ) -> tuple[EventMessage | None, ...]:
-    ignored = ignored_on_secondary(
-        snapshot.service, snapshot.request, snapshot.kube_vip, primary, is_vm=of_primary.is_paused
-    )
+    ignored = ignored_on_secondary(snapshot.service, snapshot.request, primary, is_vm=of_primary.is_held)
     device = None
-    if of_primary.device and not of_primary.is_paused:
-        device = changed_device(snapshot.kube_vip, address, of_primary.device)
+    if of_primary.device and not of_primary.is_held:
+        device = changed_device(snapshot.seen, address, of_primary.device)
     return ignored, device, snapshot.request.unknown_annotations
 
 
 def _plan_own_deletion(snapshot: ServiceSnapshot, address: str) -> Desired:
     """Delete the load balancers that the Service had of its own."""
-    intent: Intent = LEAVE if snapshot.kube_vip.annotated == address else Withdraw()
+    record = snapshot.record
+    has_shared_address = record is not None and record.is_published and record.address == address
+    wish = LEAVE if has_shared_address else HOLD
     if snapshot.secondary_in_progress:
         # The patch by which another Service begins to share the address of this one may be on its way.
-        return Desired(waits_for(Reason.SHARED_ADDRESS_PENDING), intent, look_again_after=1.0)
+        return Desired(waits_for(Reason.SHARED_ADDRESS_PENDING), wish, look_again_after=1.0)
     deletion = next_deletion(snapshot.match.undeleted, snapshot.waited(Phase.SHARING))
     return Desired(
         deletion.verdict,
-        intent,
+        wish,
         write=deletion.write,
         events=deletion.events,
         look_again_after=deletion.look_again_after,
@@ -148,12 +130,10 @@ def plan_sharing_pending(snapshot: ServiceSnapshot) -> Desired:
     finalizer = Finalizer.ADD
     if waiting.verdict.reason in BLOCKING_REASONS:
         finalizer = Finalizer.KEEP
-    return Desired(
-        waiting.verdict,
-        _intent_without_address(snapshot),
-        finalizer=finalizer,
-        look_again_after=waiting.look_again_after,
-    )
+    desired = Desired(waiting.verdict, finalizer=finalizer, look_again_after=waiting.look_again_after)
+    # Otherwise the address is that of the primary, which keeps it.
+    is_held = _is_primary_withdrawn(snapshot) or not snapshot.service.addresses
+    return replace(desired, wish=HOLD) if is_held else desired
 
 
 def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
@@ -171,23 +151,13 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
         return waiting
     # kube-vip goes on announcing an address that it reads; an address that Harvester announced for the primary is
     # announced by nobody.
-    verdict = replace(waiting.verdict, changes_condition=not snapshot.kube_vip.may_announce)
+    verdict = replace(waiting.verdict, changes_condition=not snapshot.seen.may_announce)
     return Waiting(verdict, waiting.look_again_after)
 
 
-def _intent_without_address(snapshot: ServiceSnapshot) -> Intent:
-    """Return what kube-vip does meanwhile with the address that the Service keeps, if it has one.
-
-    While the primary's load balancer is being replaced, no Service may announce the address. Otherwise kube-vip goes on
-    announcing it, and no other one that a client wrote.
-    """
-    shown = snapshot.service.addresses
-    if not shown:
-        return PAUSE
-    primary = snapshot.primary
-    if primary is not None and read_state(primary).is_withdrawn:
-        return Withdraw()
-    return keep_or_pause(snapshot)
+def _is_primary_withdrawn(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the load balancer of the primary is being replaced: no Service may announce the address then."""
+    return snapshot.primary is not None and read_seen(snapshot.primary).is_withdrawn
 
 
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:
@@ -221,17 +191,12 @@ def _is_taken(snapshot: ServiceSnapshot, primary: Service) -> bool:
     return False
 
 
-def plan_former_secondary(snapshot: ServiceSnapshot) -> Desired:
-    """Give up the shared address, before the Service gets its own."""
-    return _given_up(snapshot, Waiting(waits_for(Reason.SHARED_ADDRESS_PENDING)))
-
-
 def _given_up(snapshot: ServiceSnapshot, waiting: Waiting) -> Desired:
     device = "" if was_secondary(snapshot.service) else None
     return Desired(
         waiting.verdict,
-        GiveUp(device),
+        Wish(Goal.HOLD, device=device, had_address=True),
         labels={names.PRIMARY_SERVICE_LABEL: None},
-        ingress=(),
+        ingress=without_addresses(snapshot),
         look_again_after=waiting.look_again_after,
     )

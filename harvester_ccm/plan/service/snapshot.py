@@ -17,19 +17,11 @@ from harvester_ccm.kube.errors import Forbidden, KubeError
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
+from harvester_ccm.plan.service.announcing import Record, Seen, Step, Timers, leases_of, read_record, read_seen
 from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.kube_vip import (
-    RESYNC_AFTER_SECONDS,
-    KubeVip,
-    Mode,
-    is_about_announced_address,
-    leases_of,
-    read_state,
-)
-from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.ownership import (
     Claim,
     LoadBalancerMatch,
@@ -43,7 +35,14 @@ from harvester_ccm.plan.service.ownership import (
     service_key,
 )
 from harvester_ccm.plan.service.ranking import Ranking, Rankings
-from harvester_ccm.plan.service.request import Request, WorkloadType, network_devices, read_request, requested_addresses
+from harvester_ccm.plan.service.request import (
+    Ipam,
+    Request,
+    WorkloadType,
+    network_devices,
+    read_request,
+    requested_addresses,
+)
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
     Role,
@@ -53,14 +52,6 @@ from harvester_ccm.plan.service.scope import (
     primaries_of,
     scope_of,
     was_secondary,
-)
-from harvester_ccm.plan.service.vip_hosts import (
-    BY_PROGRESS,
-    BY_VIP_HOST,
-    Announcements,
-    announcements_of,
-    progress_of,
-    vip_hosts_of,
 )
 from harvester_ccm.plan.service.virtual_ips import (
     VIRTUAL_IP,
@@ -124,10 +115,6 @@ class ServiceStore(Protocol):
         """The addresses of both API servers in the kubeconfigs."""
 
     @property
-    def noted_here(self) -> Collection[str]:
-        """UIDs of Services on which kube-vip has noted a node since this process knows them."""
-
-    @property
     def last_announced_at(self) -> float:
         """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
 
@@ -140,7 +127,7 @@ def _requests_of(service: Service) -> Iterable[str]:
     """Return the addresses that a Service without an address may wait for."""
     if service.addresses:
         return ()
-    values = requested_addresses(service, read_state(service), had_condition=False).values()
+    values = requested_addresses(service, read_seen(service)).values()
     return set(map(ipv4_text, values)) - {"", DHCP_ADDRESS}
 
 
@@ -149,8 +136,6 @@ SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     BY_REQUEST: _requests_of,
     BY_ADDRESS: lambda service: set(service.addresses),
     VIRTUAL_IP: virtual_ips_of_service,
-    BY_VIP_HOST: vip_hosts_of,
-    BY_PROGRESS: progress_of,
 }
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
     BY_SERVICE: lambda load_balancer: {service_key(load_balancer)} - {""},
@@ -177,101 +162,38 @@ class ServiceState(Struct, gc=False):
     """The phase of the last plan; empty before the first reconcile."""
     since: float = 0.0
     """When the phase began, in seconds of the monotonic clock."""
-    resync_at: float | None = None
-    """When a resync of kube-vip is triggered; None if that is not necessary."""
+    record: str = ""
+    """The record on the Service at the last reconcile, as it is written there."""
+    record_since: float = 0.0
+    """When this process saw it first, in seconds of the monotonic clock."""
+    touches: int = 0
+    """How often the endpoints were touched since then."""
+    touched_at: float = 0.0
+    """When they were touched last, in seconds of the monotonic clock."""
+    is_touch_refused: bool = False
+    """Whether the last touch was not permitted."""
     not_stored: dict[str, object] = field(default_factory=dict)
     """Fields of the load balancer that Harvester did not store, with the value that was sent: it is not sent again."""
-    published: str = ""
-    """The address that kube-vip reads and the status shows; empty while it is withdrawn, or a touch is due."""
-    published_at: float = 0.0
-    """When it was published first, in seconds of the monotonic clock."""
     endpoints: Endpoints = Endpoints()
     """The endpoints of the Service, if they were read since then."""
-    lease_wait: LeaseWait | None = None
-    """The wait for an address from DHCP that kube-vip gets again; None if it need not get one again."""
     refused_seed: RefusedSeed | None = None
     """The request of an address that Harvester did not permit. It is not sent again by this process."""
-    announced_as: str = ""
-    """The fields with which kube-vip announced the address: those in the last record on the Service, or those of the
-    first reconcile. They count only while the Service has no record."""
 
-    def resume(self, snapshot: "ServiceSnapshot", now: float) -> None:
-        """Assume, in the first reconcile, that an earlier process announced an address and ended before the touch.
-
-        Only this controller's condition about the announced address says that it made the touch, too. Other clients can
-        write or remove the condition. If the cause was another one, the touch changes nothing.
-
-        A Service without a status was of another type after the announcement, and kube-vip can have withdrawn the
-        address. It has to read the Service with its status before the touch.
-        """
-        kube_vip = snapshot.kube_vip
-        if self.phase or not kube_vip.read_address or not snapshot.request.had_condition:
+    def see_record(self, service: Service, now: float) -> None:
+        """Begin to count anew at the monotonic time ``now`` if the record on the Service has changed."""
+        record = service.metadata.annotation(ANNOUNCED_AS) or ""
+        if self.record == record and self.phase:
             return
-        if not is_about_announced_address(snapshot.service.ready_condition):
-            self.resync_at = now
-        elif not kube_vip.status:
-            self.resync_at = now + RESYNC_AFTER_SECONDS
-
-    def note_publication(self, kube_vip: KubeVip, now: float) -> None:
-        """Record at the monotonic time ``now`` which address is published for kube-vip, and since when.
-
-        The endpoints count only for the time since then: before, kube-vip had no reason to announce the address.
-        """
-        is_published = bool(kube_vip.status) and self.resync_at is None
-        published = kube_vip.read_address if is_published else ""
-        if self.published == published:
-            return
-        self.published = published
-        self.published_at = now
+        self.record = record
+        self.record_since = now
+        self.touches = 0
         self.endpoints = Endpoints()
 
-    def note_lease_wait(self, snapshot: "ServiceSnapshot", waiting_reason: str, now: float) -> None:
-        """Record at the monotonic time ``now`` whether kube-vip has to get an address from DHCP again.
-
-        ``waiting_reason`` is that of the plan. The wait goes on when the Service shows a lease: it may be the one that
-        was withdrawn.
-        """
-        kube_vip = snapshot.kube_vip
-        if not kube_vip.is_for_lease:
-            self.lease_wait = None
-            return
-        has_none = waiting_reason == Reason.DHCP_LEASE_PENDING and kube_vip.awaits_second_lease
-        if self.lease_wait is None and (has_none or self.resync_at is not None):
-            self.lease_wait = LeaseWait(now)
-        if self.lease_wait is not None and self._may_show_withdrawn_lease(snapshot):
-            self.lease_wait = self.lease_wait.doubted()
-
-    def _may_show_withdrawn_lease(self, snapshot: "ServiceSnapshot") -> bool:
-        """Return whether the Service shows a lease before kube-vip can have announced one again.
-
-        A Service with any other condition can have a lease that is announced, and that must not be withdrawn.
-        """
-        if self.resync_at is None or not snapshot.kube_vip.status:
-            return False
-        condition = snapshot.service.ready_condition
-        return condition is not None and condition.reason == Reason.KUBE_VIP_RESYNC_PENDING
-
-    def note_lease_request(self, now: float) -> None:
-        """Record that kube-vip requests an address from DHCP once more since the monotonic time ``now``."""
-        self.lease_wait = (self.lease_wait or LeaseWait(now)).requested(now)
-
-    def note_touch(self) -> None:
-        """Record a touch of the endpoints. One that follows a patch of the Service does not count for the lease."""
-        if self.lease_wait is not None and self.resync_at is None:
-            self.lease_wait = self.lease_wait.touched()
-
-    def expect_resync(self, kube_vip: KubeVip, resync_at: float) -> None:
-        """Record that kube-vip withdraws the address because a field of the Service has changed, if it has one."""
-        is_announced = bool(self.published) or self.resync_at is not None
-        if is_announced and kube_vip.mode is Mode.READS_ADDRESS:
-            self.resync_at = resync_at
-
-    def note_fields(self, kube_vip: KubeVip) -> None:
-        """Record with which fields kube-vip announced the address, as far as the Service shows it.
-
-        A Service that the Go provider served has no record. A change while no controller runs is not found there.
-        """
-        self.announced_as = kube_vip.announced_as or self.announced_as or kube_vip.compared
+    def count_touch(self, now: float, *, is_permitted: bool) -> None:
+        """Count a touch at the monotonic time ``now``, also one that is not permitted: the next one follows later."""
+        self.touches += 1
+        self.touched_at = now
+        self.is_touch_refused = not is_permitted
 
     def enter(self, phase: str, now: float) -> None:
         """Record the phase of a plan at the monotonic time ``now``."""
@@ -285,8 +207,10 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
     service: Service
     cluster: ClusterIdentity
-    kube_vip: KubeVip
-    """What kube-vip reads and writes on the Service."""
+    seen: Seen
+    """What kube-vip can read on the Service and has written there."""
+    record: Record | None
+    """What this controller did last to have an address announced; None if nothing shows it."""
     match: LoadBalancerMatch
     """The load balancers with the Service's labels or name, and their owners."""
     scope: Scope
@@ -325,8 +249,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Whether one of these is being reconciled now."""
     network_devices: Mapping[str, str] | None = field(default_factory=dict)
     """Network to device of the nodes; None until the ConfigMap with the mapping has been looked up."""
-    announcements: Announcements = Announcements()
-    """What kube-vip has noted on all managed Services."""
+    last_announced_at: float = -math.inf
+    """When kube-vip last noted a node on any Service that had no note, in seconds of the monotonic clock."""
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: KubeError | None = None
@@ -353,6 +277,13 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         With many load balancers in its queue, Harvester needs longer for this one, but not for all of them.
         """
         return min(self.waited(phase), self.now - self.last_processed_at)
+
+    @property
+    def timers(self) -> Timers:
+        """What this process remembers of the announcement."""
+        remembered = self.remembered
+        since_touch = self.now - max(remembered.touched_at, remembered.record_since)
+        return Timers(self.now - remembered.record_since, remembered.touches, since_touch)
 
     @property
     def name_conflict(self) -> Claim | None:
@@ -399,18 +330,31 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
     @property
     def has_had_address(self) -> bool:
-        """Whether Harvester has allocated an address to the Service before.
+        """Whether the Service has had an address of a load balancer before, from this controller or another one."""
+        return is_served(self.service) if self.record is None else bool(self.record.address)
 
-        The requested address in the status is one that kube-vip announces without anybody having allocated it.
-        """
-        if self.kube_vip.had_address or self.kube_vip.announced_as:
-            return True
-        return not set(self.service.addresses) <= {self.request.address}
+    @property
+    def keeps_address(self) -> bool:
+        """Whether the Service keeps the address that it shows while it waits: this controller has published it."""
+        record = self.record
+        if record is None:
+            return False
+        if record.is_published:
+            return self.seen.annotated == record.address
+        is_delegated = record.step is Step.DELEGATED and record.address in self.service.addresses
+        return is_delegated and self.request.ipam is not Ipam.DHCP
 
     @property
     def shown_address(self) -> str:
         """The first address in the status; empty without one."""
         return self.service.addresses[0] if self.service.addresses else ""
+
+    @property
+    def leases(self) -> tuple[str, ...]:
+        """The addresses that kube-vip has leased by DHCP for the Service."""
+        load_balancer = self.match.load_balancer
+        recorded = "" if load_balancer is None else load_balancer.address
+        return leases_of(self.seen, self.record, recorded=recorded)
 
     @cached_property
     def unallocated_address(self) -> str:
@@ -422,24 +366,16 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
         return "" if is_allocated else self.shown_address
 
-    @property
-    def shows_request(self) -> bool:
-        """Whether the status has the requested address, as kube-vip writes it for a new Service, and nothing else."""
-        return bool(self.service.addresses) and set(self.service.addresses) == {self.request.address}
-
     @cached_property
-    def retained_address(self) -> str:
-        """The address in the status that the user requests, while Harvester has allocated none; empty if it is not so.
-
-        kube-vip announces it until Harvester allocates an address, as with the Go provider. An address that another
-        load balancer has is not retained, nor is one of a VM load balancer, which only Harvester announces.
-        """
-        address = self.unallocated_address
-        if self.request.wants_vm:
+    def taken_address(self) -> str:
+        """The address that the Service shows and that Harvester has given to another load balancer; empty if none."""
+        if allocated_addresses(self.match.own):
             return ""
-        if self.kube_vip.ignored or address != self.request.address or allocated_addresses(self.match.own):
-            return ""
-        return "" if self.allocated_to_others(address) else address
+        published = self.record.address if self.record is not None and self.record.is_published else ""
+        for address in (*self.service.addresses, published):
+            if self.allocated_to_others(address):
+                return address
+        return ""
 
     def allocated_to_others(self, address: str) -> tuple[LoadBalancer, ...]:
         """Return the load balancers of other Services to which Harvester has allocated an address."""
@@ -457,15 +393,10 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> ServiceSnapshot:
     """Return the snapshot of a Service, without its state and the time."""
-    kube_vip = read_state(service)
+    seen = read_seen(service)
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
-    request = read_request(
-        service,
-        kube_vip,
-        had_condition=_had_condition(service, match.load_balancer),
-        is_noted_here=service.metadata.uid in store.noted_here,
-    )
+    request = read_request(service, seen)
     key = service.metadata.key
     requested = _obtainable_request(store, request, match)
     primary = None
@@ -480,11 +411,12 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
-        kube_vip=kube_vip,
+        seen=seen,
+        record=read_record(service),
         match=match,
-        scope=scope_of(service, cluster, kube_vip, has_load_balancer=match.load_balancer is not None),
+        scope=scope_of(service, cluster, has_load_balancer=match.load_balancer is not None),
         request=request,
-        holders=_holders(store, kube_vip, load_balancers, request.address),
+        holders=_holders(store, seen, load_balancers, request.address),
         pool_rights=store.pool_rights,
         machine_with_address=_machine_with(store, requested),
         others_with_address=_others_with_address(store, service, cluster, requested),
@@ -498,7 +430,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         ),
         backends=store.backends,
         network_devices=_network_devices(store),
-        announcements=announcements_of(store.services, store.last_announced_at),
+        last_announced_at=store.last_announced_at,
         harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
         harvester_problem=store.load_balancers.problem,
         harvester_check=_harvester_check(store, cluster, match, request),
@@ -537,7 +469,7 @@ def _addresses_of_primary(
         if load_balancer.spec.workload_type == "vm":
             addresses.add(load_balancer.address)
         elif load_balancer.allocated_ip == DHCP_ADDRESS:
-            leases = leases_of(read_state(primary), recorded=load_balancer.address)
+            leases = leases_of(read_seen(primary), read_record(primary), recorded=load_balancer.address)
             # Tenants can write what kube-vip notes.
             addresses.update(lease for lease in leases if not store.load_balancers.by_index(BY_ADDRESS, lease))
     return frozenset(addresses - {""})
@@ -548,7 +480,7 @@ def _obtainable_request(store: ServiceStore, request: Request, match: LoadBalanc
 
     Only for such a Service, all Nodes, VMs and load balancers are searched.
     """
-    if not request.is_binding or match.load_balancer is not None:
+    if match.load_balancer is not None:
         return ""
     return request.address if store.pool_rights.permit(request.ip_pool) else ""
 
@@ -588,11 +520,11 @@ def _others_with_address(
 
 
 def _holders(
-    store: ServiceStore, kube_vip: KubeVip, own: tuple[LoadBalancer, ...], requested: str
+    store: ServiceStore, seen: Seen, own: tuple[LoadBalancer, ...], requested: str
 ) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
     allocated = {load_balancer.allocated_ip for load_balancer in own}
-    addresses = {*kube_vip.status, *kube_vip.noted_leases, *allocated, requested}
+    addresses = {*seen.status, seen.annotated or "", *seen.noted_leases, *allocated, requested}
     holders: list[LoadBalancer] = []
     for address in sorted(addresses):
         holders.extend(store.load_balancers.by_index(BY_ADDRESS, address))
@@ -609,17 +541,6 @@ def _network_devices(store: ServiceStore) -> Mapping[str, str] | None:
 def _is_harvester_known(store: ServiceStore, expected_key: str) -> bool:
     # A load balancer that cannot be decoded exists, although it is not in the cache.
     return store.load_balancers.synced and expected_key not in store.load_balancers.unread
-
-
-def _had_condition(service: Service, load_balancer: LoadBalancer | None) -> bool:
-    """Return whether the Service has this controller's condition, or another client must have removed it.
-
-    Only a Service that the Go provider served has an address without the condition. That provider writes no description
-    to its load balancers.
-    """
-    if service.ready_condition is not None:
-        return True
-    return is_served(service) and load_balancer is not None and bool(load_balancer.spec.description)
 
 
 def _harvester_check(
@@ -711,10 +632,9 @@ def _stays(store: ServiceStore, cluster: ClusterIdentity, load_balancer: LoadBal
     service = store.services.get(service_key(load_balancer))
     if service is None:
         return False
-    kube_vip = read_state(service)
-    if scope_of(service, cluster, kube_vip, has_load_balancer=True).role is not Role.SERVE:
+    if scope_of(service, cluster, has_load_balancer=True).role is not Role.SERVE:
         return False
-    request = read_request(service, kube_vip, had_condition=True)
+    request = read_request(service, read_seen(service))
     return not request.primary and request.workload_type in {WorkloadType.ANY, load_balancer.spec.workload_type}
 
 

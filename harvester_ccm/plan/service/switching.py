@@ -1,21 +1,13 @@
 """The replacement of a load balancer by one of the other workload type, at the request of the user."""
 
-from msgspec.structs import replace
-
 from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.announcing import HOLD, Step, read_seen
 from harvester_ccm.plan.service.creation import next_body
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
-from harvester_ccm.plan.service.kube_vip import (
-    RESYNC_AFTER_SECONDS,
-    Withdraw,
-    annotations_for,
-    is_about_announced_address,
-    read_state,
-)
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam, WorkloadType
 from harvester_ccm.plan.service.sharing import managed_secondaries
@@ -39,35 +31,10 @@ def is_switch_possible(snapshot: ServiceSnapshot) -> bool:
 
 
 def is_switch_started(snapshot: ServiceSnapshot) -> bool:
-    """Return whether nothing is left to lose: the address is withdrawn, or Harvester has allocated none.
-
-    A controller that has just started recognizes by this that a switch is going on.
-    """
-    load_balancer = snapshot.load_balancer
-    if not load_balancer.allocated_ip:
-        return True
-    return load_balancer.spec.workload_type != "vm" and snapshot.kube_vip.is_withdrawn
-
-
-def is_switch_noted(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the first write of a switch is sent: the condition says that a VM load balancer is replaced.
-
-    Its deletion belongs to that write, and must not wait for the rate limit while the condition is False.
-    """
-    condition = snapshot.service.ready_condition
-    is_vm = snapshot.load_balancer.spec.workload_type == "vm"
-    return is_vm and condition is not None and condition.reason == Reason.REPLACEMENT_PENDING
-
-
-def awaits_resync(snapshot: ServiceSnapshot) -> bool:
-    """Return whether a resync of kube-vip is triggered in a moment.
-
-    A resync that is not permitted is repeated after minutes, and must not keep the Service from switching.
-    """
-    resync_at = snapshot.remembered.resync_at
-    if resync_at is None or snapshot.load_balancer.spec.workload_type == "vm":
-        return False
-    return 0 < resync_at - snapshot.now <= RESYNC_AFTER_SECONDS
+    """Return whether nothing is left to lose: the address is withdrawn, or Harvester has allocated none."""
+    record = snapshot.record
+    is_withdrawn = record is not None and record.step in {Step.WITHDRAWN, Step.HELD}
+    return is_withdrawn or not snapshot.load_balancer.allocated_ip
 
 
 def plan_switching(snapshot: ServiceSnapshot) -> Desired:
@@ -90,17 +57,15 @@ def plan_switching(snapshot: ServiceSnapshot) -> Desired:
         look_again_after = 1.0 if snapshot.secondary_in_progress else 5.0
         return Desired(
             waits_for(Reason.SHARED_ADDRESS_PENDING),
-            Withdraw(),
+            HOLD,
             annotations=pinned,
             finalizer=Finalizer.ADD,
             dry_run=dry_run,
             look_again_after=look_again_after,
         )
-    # From the deletion on, nobody announces the address.
-    was_announced = is_about_announced_address(snapshot.service.ready_condition)
     return Desired(
-        replace(waits_for(Reason.REPLACEMENT_PENDING), changes_condition=was_announced),
-        Withdraw(),
+        waits_for(Reason.REPLACEMENT_PENDING),
+        HOLD,
         annotations=pinned,
         finalizer=Finalizer.ADD,
         write=deletion.write,
@@ -128,7 +93,7 @@ def _dry_run(snapshot: ServiceSnapshot, *, is_prepared: bool) -> Document | None
     A Service that is withdrawn already has no address to keep: a VM load balancer needs no second dry run.
     """
     is_vm = snapshot.request.workload_type is WorkloadType.VM
-    is_withdrawn = is_prepared and not snapshot.is_new and not annotations_for(snapshot.kube_vip, Withdraw())
+    is_withdrawn = is_prepared and not snapshot.is_new and is_switch_started(snapshot)
     return None if is_vm and is_withdrawn else next_body(snapshot, is_vm=is_vm)
 
 
@@ -136,8 +101,8 @@ def _is_shared(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
     """Return whether kube-vip may announce the address for a Service that shares it."""
     held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
     for secondary in managed_secondaries(snapshot):
-        kube_vip = read_state(secondary)
-        if kube_vip.may_announce and not held.isdisjoint(kube_vip.status):
+        seen = read_seen(secondary)
+        if seen.may_announce and not held.isdisjoint(seen.status):
             return True
     return False
 

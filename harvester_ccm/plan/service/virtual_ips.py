@@ -12,7 +12,7 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
-from harvester_ccm.plan.service.kube_vip import is_about_announced_address, read_state
+from harvester_ccm.plan.service.announcing import read_record
 from harvester_ccm.plan.service.scope import is_served_by_us
 
 VIRTUAL_IP: Final = "virtual IP"
@@ -58,20 +58,15 @@ def owner_of_load_balancer(load_balancer: LoadBalancer) -> str:
 def virtual_ips_of_service(service: Service | None) -> set[str]:
     """Return the addresses of a Service that kube-vip binds to the nodes' devices, if this controller manages it.
 
-    A tenant can write any address to the annotations and to the specification of a Service, and kube-vip copies that to
-    the status. So an address that the user requests does not count before Harvester has allocated it; then it is also
-    in the load balancer. For the same reason the annotation alone does not count, nor one with several addresses, which
-    can be those of all nodes. An address in the status that kube-vip does not announce does not count: a load balancer
-    that uses the nodes' own addresses (K3s ServiceLB) writes exactly those, also to a Service that kube-vip announces
-    with another address.
+    The record shows what this controller has published, and the status that kube-vip has taken it over: a tenant can
+    write the record of a Service, but not its status. A lease does not count.
     """
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
-    kube_vip = read_state(service)
-    texts = {*kube_vip.status_of_kube_vip}
-    if not is_about_announced_address(service.ready_condition):
-        texts -= {kube_vip.specified, kube_vip.requested}
-    return set(map(ipv4_text, texts)) - {"", DHCP_ADDRESS}
+    record = read_record(service)
+    if record is None or not record.is_published or record.address not in service.addresses:
+        return set()
+    return {ipv4_text(record.address)} - {"", DHCP_ADDRESS}
 
 
 def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.names import ANNOUNCED_AS, LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.plan.service.announcing import Record, Step, written_record
 from harvester_ccm.plan.service.ownership import load_balancer_name
 
 Json = dict[str, Any]
@@ -14,6 +15,11 @@ OLD_UID = "11111111-9b7d-4e58-8a10-3c5d7e9f0b12"
 CLUSTER_UID = "aaaaaaaa-0000-4000-8000-000000000001"
 VMS = "vms"
 CREATED = "2026-11-21T08:00:00Z"
+
+
+def record(step: Step, address: str = "", uid: str = UID, **more: Any) -> dict[str, str]:
+    """Return the annotation with the record of a Service."""
+    return {ANNOUNCED_AS: written_record(Record(uid, step, address, "Cluster IPv4 SingleStack", **more))}
 
 
 def service(

@@ -21,6 +21,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
+from harvester_ccm.plan.service.announcing import Step
 from tests.support.builders import served as built
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Run, Runner
@@ -28,10 +29,22 @@ from tests.unit.commands.conftest import ClusterServer, Json, Run, Runner
 ADDRESS: Final = "10.0.0.7"
 
 
-def published(name: str = "web", uid: str = objects.UID, node: str = "", address: str = ADDRESS, **spec: Any) -> Json:
-    """Return a Service with an address, and the node that kube-vip has noted."""
+def published(
+    name: str = "web",
+    uid: str = objects.UID,
+    node: str = "",
+    address: str = ADDRESS,
+    *,
+    answers: bool = False,
+    **spec: Any,
+) -> Json:
+    """Return a Service with an address, and the node that kube-vip has noted.
+
+    kube-vip ``answers`` if it has noted an address again before.
+    """
     notes = {KUBE_VIP_HOST: node} if node else {}
-    annotations = {KUBE_VIP_ADDRESSES: address, **notes}
+    record = objects.record(Step.PUBLISHED, address, uid, answers=answers, again=answers, was_respelled=answers)
+    annotations = {KUBE_VIP_ADDRESSES: address, **notes, **record}
     return objects.service(
         name, uid=uid, address=address, finalizers=[SERVICE_FINALIZER], annotations=annotations, **spec
     )
@@ -89,13 +102,13 @@ CASES: dict[str, tuple[list[Json], str, str, str]] = {
         "Service shop/web: The Service has no endpoint",
     ),
     "not announced": (
-        [published(), endpoint_slice(), *OTHER_SERVICE],
+        [published(answers=True), endpoint_slice(), *OTHER_SERVICE],
         "no node, as far as kube-vip notes it",
-        "The reason is not visible to this controller",
+        "Check that the kube-vip Pods run",
         "",
     ),
     "class": (
-        [published(loadBalancerClass=LOAD_BALANCER_CLASS), endpoint_slice(), *OTHER_SERVICE],
+        [published(answers=True, loadBalancerClass=LOAD_BALANCER_CLASS), endpoint_slice(), *OTHER_SERVICE],
         "no node, as far as kube-vip notes it",
         "lb_class_name",
         "",

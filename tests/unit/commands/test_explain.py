@@ -11,12 +11,14 @@ from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_CLUSTER,
     LB_OWNER,
     LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
@@ -130,7 +132,9 @@ def test_requested_address(run: Runner, serve: ClusterServer) -> None:
 
 
 def test_address_is_announced_and_recorded(run: Runner, serve: ClusterServer) -> None:
-    document = explained(run, serve(objects.service(), objects.balancer(address="10.0.0.7"), objects.home()))
+    marks = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", **objects.record(Step.HELD, again=False)}
+    held = objects.service(annotations=marks)
+    document = explained(run, serve(held, objects.balancer(address="10.0.0.7"), objects.home()))
     assert written(document, "patch Service")[f"metadata.annotations.{KUBE_VIP_ADDRESSES}"] == '"10.0.0.7"'
     assert written(document, "update LoadBalancer")["status.address"] == '"10.0.0.7"'
     assert document["dryRun"] is None
@@ -141,14 +145,14 @@ def test_address_of_a_deleted_service_is_withdrawn_first(run: Runner, serve: Clu
         address="10.0.0.7",
         deleted="2026-11-21T09:00:00Z",
         finalizers=["other/finalizer", SERVICE_FINALIZER],
-        annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"},
+        annotations={KUBE_VIP_ADDRESSES: "10.0.0.7", **objects.record(Step.SHOWN, "10.0.0.7")},
     )
     document = explained(run, serve(going, objects.balancer(address="10.0.0.7"), objects.home()))
     key = f"metadata.annotations.{KUBE_VIP_ADDRESSES}"
-    assert document["nextWrites"] == [
-        {"request": "patch Service shop/web", "diff": [f'- {key}: "10.0.0.7"', f'+ {key}: ""']},
-        {"request": f"delete LoadBalancer {NAME}", "diff": []},
-    ]
+    patch, deletion = document["nextWrites"]
+    assert patch["request"] == "patch Service shop/web"
+    assert patch["diff"][:2] == [f'- {key}: "10.0.0.7"', f'+ {key}: ""']
+    assert deletion == {"request": f"delete LoadBalancer {NAME}", "diff": []}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from harvester_ccm.names import (
     NETWORK,
     SERVICE_FINALIZER,
 )
+from harvester_ccm.plan.service.announcing import Step
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
@@ -25,7 +26,7 @@ LEASE = "Lease kube-system/cloud-controller-manager"
 
 def served(name: str = "web", annotations: Json | None = None) -> Json:
     """Return a Service with an address."""
-    marks = {**ANNOUNCED, **(annotations or {})}
+    marks = {**ANNOUNCED, **objects.record(Step.SHOWN, "10.0.0.7"), **(annotations or {})}
     return objects.service(name, address="10.0.0.7", finalizers=[SERVICE_FINALIZER], annotations=marks)
 
 
@@ -93,6 +94,11 @@ def not_updated() -> Json:
 
 VM_CHECK = {HEALTH_CHECK_PORT: "80", "kube-vip.io/ignore": "true"}
 INSTANCE = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
+HELD = {
+    "kube-vip.io/loadbalancerIPs": "",
+    "kube-vip.io/ignore": "true",
+    **objects.record(Step.HELD, again=False),
+}
 GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
 CASES: dict[str, tuple[list[Json], str]] = {
     "ready": ([served(), balancer()], ""),
@@ -127,7 +133,7 @@ CASES: dict[str, tuple[list[Json], str]] = {
         "Service shop/web Degraded LoadBalancerLost The load balancer with address 10.0.0.7 of this Service",
     ),
     "address that is not published yet": (
-        [objects.service(finalizers=[SERVICE_FINALIZER]), balancer()],
+        [objects.service(finalizers=[SERVICE_FINALIZER], annotations=HELD), balancer()],
         "Service shop/web Pending Queued The Service waits for its reconcile",
     ),
     "orphan": (
@@ -181,7 +187,7 @@ def test_state_of_an_object(run: Runner, serve: ClusterServer, documents: list[J
 
 
 def test_creation_behind_one_that_harvester_does_not_process_is_queued(run: Runner, serve: ClusterServer) -> None:
-    paused = {"kube-vip.io/ignore": "true", "kube-vip.io/loadbalancerIPs": ""}
+    paused = {**HELD, **objects.record(Step.HELD, uid="2", again=False)}
     documents = [
         objects.service("first", uid="1", finalizers=[SERVICE_FINALIZER]),
         objects.balancer(of="shop/first", uid="1", annotations=MARK),

@@ -12,7 +12,6 @@ from harvester_ccm.controllers.wake import RULES, Signal, Wakes
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
-from harvester_ccm.names import KUBE_VIP_HOST
 from tests.support.builders import CLUSTER, allocated, service
 from tests.support.offline import offline_client
 
@@ -129,20 +128,6 @@ async def test_change_of_a_load_balancer_wakes_its_service() -> None:
     world.woken()
     world.caches.load_balancers.observe(allocated())
     assert world.woken()["service"][0] == "shop/web"
-
-
-async def test_first_note_of_kube_vip_wakes_all_services_and_the_second_one_none() -> None:
-    world = World(QueueName.SERVICE)
-    for name in ("web", "api", "www"):
-        world.caches.services.observe(service(name, uid=name))
-    world.woken()
-    noted = {KUBE_VIP_HOST: "node-1"}
-    for version, name in ((1001, "web"), (1002, "api")):
-        item = service(name, uid=name, annotations=noted)
-        metadata = msgspec.structs.replace(item.metadata, resource_version=str(version))
-        world.caches.services.observe(msgspec.structs.replace(item, metadata=metadata))
-        all_later = ["shop/web later", "shop/api later", "shop/www later"]
-        assert world.woken()["service"] == [f"shop/{name}", *(all_later if name == "web" else [])]
 
 
 async def test_config_map_wakes_its_controller_and_all_services() -> None:

@@ -16,7 +16,7 @@ from harvester_ccm.kube.write_limit import (
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES
+from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES
 from tests.support.background import running
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient, MemoryServer
@@ -99,7 +99,7 @@ async def test_all_writes_that_belong_together_are_allowed_once_the_first_is(lef
 
 
 def test_one_round_has_room_for_what_belongs_together() -> None:
-    assert max(REPLACEMENT_WRITES, WITHDRAWAL_WRITES) <= WRITES_OF_A_ROUND
+    assert REPLACEMENT_WRITES <= WRITES_OF_A_ROUND
 
 
 @jumping_time

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from harvester_ccm.model.core import Service, ServiceCondition
@@ -21,6 +22,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.announcing import Record, Step, written_record
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -28,10 +30,10 @@ from harvester_ccm.plan.service.desired import (
     PatchService,
     SeedPool,
     ServicePlan,
-    TriggerKubeVipResync,
+    TouchEndpoints,
     Write,
 )
-from harvester_ccm.plan.service.lease_wait import LeaseWait
+from harvester_ccm.plan.service.endpoints import Endpoints, Reading
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.ranking import rank, sharing_fields
@@ -41,6 +43,7 @@ from tests.support.builders import (
     ADDRESS,
     CLUSTER,
     SUPPRESSED,
+    UID,
     VM_SPEC,
     allocated,
     listed_store,
@@ -56,10 +59,10 @@ NO_POOL: Final = "no matched IPPool with requirement &{Network: Project: Namespa
 WITHDRAWN: Final = {KUBE_VIP_ADDRESSES: ""}
 WITHDRAWAL: Final = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
 """Annotations of a patch that withdraws an address."""
-RECORD: Final = {ANNOUNCED_AS: "Cluster IPv4 SingleStack"}
-"""Annotation of a patch that publishes an address for kube-vip."""
-PUBLICATION: Final = {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, **RECORD}
-"""Annotations of a patch that publishes an address which kube-vip ignored before."""
+PUBLICATION: Final = {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"}
+"""Annotations of a patch that publishes the first address of a Service."""
+ADOPTION: Final = {ANNOUNCED_AS: f"adopted, {ADDRESS}, again"}
+"""Annotation of the patch by which a Service of another provider is taken over."""
 VM: Final = {WORKLOAD_TYPE: "vm"}
 SHOWN: Final = f"{ADDRESS} VIP 80/TCP"
 READY: Final = f"Ready {ADDRESS}"
@@ -74,6 +77,12 @@ HOSTED: Final = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, *
 """A Service whose address Harvester announces."""
 VM_LOAD_BALANCER: Final = allocated(spec=VM_SPEC)
 EXHAUSTED_LOAD_BALANCER: Final = marked(message=EXHAUSTED)
+
+
+def record_of(step: Step, address: str = ADDRESS, **more: Any) -> dict[str, str]:
+    """Return the annotation with the record of a Service; ``more`` are fields of ``Record``."""
+    usual = {"uid": UID, "fields": "Cluster IPv4 SingleStack", "again": False}
+    return {ANNOUNCED_AS: written_record(Record(step=step, address=address, **{**usual, **more}))}
 
 
 class World(NamedTuple):
@@ -109,17 +118,18 @@ def snapshot_of(
     cluster: ClusterIdentity = CLUSTER,
     waited: float = 0.0,
     waited_in: Phase | None = None,
-    touch_in: float | None = None,
+    since: float = 0.0,
+    touches: int = 0,
+    reading: Reading = Reading.NONE,
     not_stored: Mapping[str, object] = MappingProxyType({}),
-    lease_wait: LeaseWait | None = None,
     ranked: tuple[Service, ...] = (),
     **fields: Any,
 ) -> ServiceSnapshot:
     """Return the snapshot of a Service with these load balancers, and further fields of the snapshot.
 
-    ``waited`` is the time, in seconds, in its phase, or in the phase ``waited_in``; the endpoints are touched
-    ``touch_in`` seconds from now. The snapshot is of the time 0, which matters for ``lease_wait``. ``ranked`` are the
-    Services that name the ``primary``.
+    ``waited`` is the time, in seconds, in its phase, or in the phase ``waited_in``, ``since`` that since the last step
+    of the announcement, in which the endpoints were touched ``touches`` times, at last now. ``reading`` is what the
+    endpoints showed. The snapshot is of the time 0. ``ranked`` are the Services that name the ``primary``.
     """
     store = listed_store([service], load_balancers, BACKENDS)
     if ranked:
@@ -128,7 +138,13 @@ def snapshot_of(
     snapshot = replace(observe(store, service, cluster), **fields)
     phase = waited_in or phase_of(snapshot)
     remembered = ServiceState(
-        phase=phase, since=-waited, resync_at=touch_in, not_stored=dict(not_stored), lease_wait=lease_wait
+        phase=phase,
+        since=-waited,
+        record_since=-since,
+        touches=touches,
+        touched_at=0.0 if touches else -since,
+        endpoints=Endpoints(reading),
+        not_stored=dict(not_stored),
     )
     return replace(snapshot, remembered=remembered)
 
@@ -186,9 +202,9 @@ def short_condition(condition: ServiceCondition | None) -> str:
 def short_write(write: Write | None) -> object:
     """Return a write as a small document; ``condition`` is a patch of the condition alone."""
     match write:
-        case PatchService(patch=patch, triggers_resync=touches, releases=releases):
-            flags = {"touch": touches, "release": releases}
-            return {**_short_patch(patch), **{name: True for name, is_set in flags.items() if is_set}} or "condition"
+        case PatchService(patch=patch, releases=releases):
+            released = {"release": True} if releases else {}
+            return {**_short_patch(patch), **released} or "condition"
         case CreateLoadBalancer(name=name, body=body):
             spec: Any = body["spec"]
             return {"create": name, **{key: value for key, value in spec.items() if key != "description"}}
@@ -199,17 +215,35 @@ def short_write(write: Write | None) -> object:
             return {"delete": load_balancer.metadata.name}
         case SeedPool(pool=pool, version=version, address=address):
             return {"seed": address, "pool": pool, "version": version}
-        case TriggerKubeVipResync():
+        case TouchEndpoints():
             return "touch"
     return None
 
 
 def _short_patch(patch: Mapping[str, Any]) -> Document:
     metadata = {key: value for key, value in patch.get("metadata", {}).items() if key != "resourceVersion"}
+    record = metadata.get("annotations", {}).get(ANNOUNCED_AS)
+    if record:
+        metadata["annotations"] = {**metadata["annotations"], ANNOUNCED_AS: short_record(record)}
     if "loadBalancer" not in patch.get("status", {}):
         return metadata
     ingress = patch["status"]["loadBalancer"]["ingress"] or ()
     return {**metadata, "ingress": [_short_entry(entry) for entry in ingress]}
+
+
+def short_record(text: str) -> str:
+    """Return step and address of a record as it is written, and what it says besides that."""
+    record = msgspec.json.decode(text, type=Record)
+    flags = {
+        "again": record.again,
+        "to respell": record.needs_respelling,
+        "respelled": record.was_respelled,
+        f"from {record.node}": bool(record.node),
+        "answers": record.answers,
+        record.fields: record.fields != "Cluster IPv4 SingleStack",
+    }
+    words = [record.step.value, record.address, *(word for word, is_set in flags.items() if is_set)]
+    return ", ".join(word for word in words if word)
 
 
 def _short_entry(entry: Document) -> str:

@@ -20,7 +20,6 @@ from tests.support.builders import (
     VM_SPEC,
     allocated,
     listed_store,
-    load_balancer,
     marked,
     served,
     service,
@@ -138,51 +137,6 @@ def test_address_that_no_load_balancer_has(
     if event is not None:
         assert event.reason == Reason.ADDRESS_NOT_ALLOCATED
         assert f"Address {ADDRESS} stays announced, but it is not allocated to this Service" in event.message
-
-
-RETAINED: dict[str, tuple[Service, tuple[LoadBalancer, ...], tuple[LoadBalancer, ...], str]] = {
-    "requested": (served(annotations={REQUESTED_ADDRESS: ADDRESS}), (), (), ADDRESS),
-    "requested in the specification": (served(spec={"loadBalancerIP": ADDRESS}), (marked(),), (), ADDRESS),
-    "not requested": (served(), (), (), ""),
-    "another one is requested": (served(annotations={REQUESTED_ADDRESS: OTHER}), (), (), ""),
-    "a VM load balancer is requested, which kube-vip does not announce": (
-        served(annotations={REQUESTED_ADDRESS: ADDRESS, **VM}),
-        (),
-        (),
-        "",
-    ),
-    "kube-vip ignores the Service": (
-        served(annotations={REQUESTED_ADDRESS: ADDRESS, "kube-vip.io/ignore": "true"}),
-        (),
-        (),
-        "",
-    ),
-    "Harvester has allocated another one": (
-        served(annotations={REQUESTED_ADDRESS: ADDRESS}),
-        (marked(ip=OTHER),),
-        (),
-        "",
-    ),
-    "another load balancer has it": (
-        served(annotations={REQUESTED_ADDRESS: ADDRESS}),
-        (),
-        (load_balancer("other", ip=ADDRESS),),
-        "",
-    ),
-    "another load balancer that is being deleted has it": (
-        served(annotations={REQUESTED_ADDRESS: ADDRESS}),
-        (),
-        (load_balancer("other", ip=ADDRESS, deleting=True),),
-        ADDRESS,
-    ),
-}
-
-
-@pytest.mark.parametrize(("concerned", "own", "holders", "address"), RETAINED.values(), ids=RETAINED.keys())
-def test_requested_address_is_kept_until_harvester_decides(
-    concerned: Service, own: tuple[LoadBalancer, ...], holders: tuple[LoadBalancer, ...], address: str
-) -> None:
-    assert snapshot_of(concerned, *own, holders=holders).retained_address == address
 
 
 def twin(created: str, **fields: Any) -> LoadBalancer:

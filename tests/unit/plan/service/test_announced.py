@@ -1,20 +1,16 @@
 """Plans of a Service with an allocated address that kube-vip in this cluster announces."""
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_DDNS,
-    KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
@@ -22,34 +18,31 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_RECONCILE,
     LB_REQUESTED_NETWORK,
-    LEASE_NOTE_OUTDATED,
+    LB_SERVICE_NAME,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
-    SPECIFIED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.desired import PatchService, TriggerKubeVipResync
-from harvester_ccm.plan.service.lease_wait import LeaseWait
+from harvester_ccm.plan.service.announcing import Step
+from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
-    PUBLICATION,
     READY,
-    RECORD,
     SHARED,
     SHOWN,
     WAITING,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
     messages,
     outline,
     plan,
+    record_of,
 )
 
 VLAN: Final = {NETWORK: "infra/vlan9"}
@@ -58,33 +51,35 @@ DEVICES: Final = {"network_devices": {"infra/vlan9": "eth1"}}
 ONE_ADDRESS: Final = marked(ip=ADDRESS, pool="lan")
 OTHER_ADDRESS: Final = allocated(ip="10.0.0.9", address="10.0.0.9")
 WITHDRAWN_SERVICE: Final = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"})
+HELD_AGAIN: Final = service(
+    ours=True, address=ADDRESS, annotations={**SUPPRESSED, KUBE_VIP_HOST: "n1", **record_of(Step.HELD, again=True)}
+)
 DHCP: Final = {IPAM: "dhcp"}
+LEASE_RECORD: Final = record_of(Step.SHOWN, DHCP_ADDRESS)
 LEASING: Final = service(ours=True, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS})
 BY_DHCP: Final = marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"})
 NOTED: Final = {
     **DHCP,
     KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
     KUBE_VIP_HOST: "n1",
-    KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
     KUBE_VIP_LEASE: ADDRESS,
 }
 LEASED: Final = service(ours=True, address=ADDRESS, annotations=NOTED)
-AGAIN: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_DDNS: "False", **RECORD}
 RECORDED: Final = marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"})
-OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
 FROM_POOL: Final = served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})
 """A Service with the address of an IP pool that is to get its address from DHCP."""
 TWO: Final[dict[str, Any]] = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP"}, {"ip": "fd00::1", "ipMode": "VIP"}]}
 
 POOL: dict[str, tuple[World, Plan]] = {
     "allocated, another client has written the address before": (
-        World(served(annotations={KUBE_VIP_IGNORE: "true"}), (ONE_ADDRESS,)),
+        World(served(annotations={KUBE_VIP_IGNORE: "true", **record_of(Step.HELD, "")}), (ONE_ADDRESS,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_IGNORE: None, **RECORD}},
+            "NotReady Announcing",
+            condition="False Announcing",
+            write={"annotations": {KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell"}},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            writes_needed=3,
         ),
     ),
     "allocated": (
@@ -93,57 +88,52 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": PUBLICATION, "ingress": [SHOWN]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
+                "ingress": [SHOWN],
+            },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "allocated, while the finalizer was removed": (
-        World(service(annotations=SUPPRESSED), (ONE_ADDRESS,)),
+        World(service(annotations={**SUPPRESSED, **record_of(Step.HELD, "")}), (ONE_ADDRESS,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": PUBLICATION,
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
                 "finalizers": [SERVICE_FINALIZER],
                 "ingress": [SHOWN],
             },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "allocated, the address of the specification": (
         World(service(ours=True, spec={"loadBalancerIP": ADDRESS}), (ONE_ADDRESS,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {SPECIFIED_ADDRESS: ADDRESS, **RECORD}, "ingress": [SHOWN]},
+            "NotReady Announcing",
+            condition="False Announcing",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
-        ),
-    ),
-    "allocated, the address of the specification, which kube-vip ignores": (
-        World(
-            service(ours=True, spec={"loadBalancerIP": ADDRESS}, annotations={KUBE_VIP_IGNORE: "true"}), (allocated(),)
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {SPECIFIED_ADDRESS: ADDRESS, KUBE_VIP_IGNORE: None, **RECORD}, "ingress": [SHOWN]},
-            events=("Normal EnsuredLoadBalancer",),
+            writes_needed=3,
         ),
     ),
     "allocated, another one than the specification has": (
         World(service(ours=True, spec={"loadBalancerIP": "10.0.0.7"}), (ONE_ADDRESS,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
-            events=("Warning AddressNotAsRequested",),
+            "NotReady Announcing",
+            condition="False Announcing",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"),
             writes_needed=3,
         ),
     ),
@@ -154,30 +144,27 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={"change": LB_NAME, "status": {"address": ADDRESS}},
+            delay=60.0,
         ),
     ),
     "ready": (
         World(served(), (allocated(),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
-    ),
-    "ready, announced with the same policy": (
-        World(served(annotations=RECORD), (allocated(),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "another policy since it was announced": (
-        World(served(annotations=RECORD, spec={"externalTrafficPolicy": "Local"}), (allocated(),)),
+        World(served(annotations=record_of(Step.SHOWN), spec={"externalTrafficPolicy": "Local"}), (allocated(),)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": {ANNOUNCED_AS: "Local IPv4 SingleStack"}, "touch": True},
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {ANNOUNCED_AS: f"announced, {ADDRESS}, Local IPv4 SingleStack"}},
             events=("Warning LocalTrafficPolicy",),
-            delay=1.0,
+            delay=60.0,
         ),
     ),
     "another policy, which another announcer does not see": (
         World(
-            served(annotations=RECORD, spec={"externalTrafficPolicy": "Local"}),
+            served(annotations=record_of(Step.SHOWN), spec={"externalTrafficPolicy": "Local"}),
             (allocated(),),
             {"cluster": replace(CLUSTER, announcer=Announcer.OTHER)},
         ),
@@ -185,6 +172,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
+            write={"annotations": {ANNOUNCED_AS: f"announced, {ADDRESS}, Local IPv4 SingleStack"}},
             events=("Warning LocalTrafficPolicy",),
         ),
     ),
@@ -194,7 +182,8 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"ingress": ["192.168.100.20 VIP 81/TCP"]},
+            write={"ingress": [f"{ADDRESS} VIP 81/TCP"]},
+            delay=60.0,
         ),
     ),
     "ready, another client emptied the status": (
@@ -205,49 +194,67 @@ POOL: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"ingress": [SHOWN]},
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "ready, served by the Go provider: no patch for the condition alone": (
         World(served(condition=False), (allocated(),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {ANNOUNCED_AS: f"adopted, {ADDRESS}, again"}},
+            delay=60.0,
+        ),
     ),
     "ready, another client removed the condition": (
         World(served(condition=False), (allocated(spec={"description": "shop/web of cluster demo"}),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="condition"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {ANNOUNCED_AS: f"adopted, {ADDRESS}, again"}},
+            delay=60.0,
+        ),
     ),
     "ready, a user has kube-vip ignore the Service": (
         World(served(annotations={KUBE_VIP_IGNORE: "true"}), (allocated(),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady AddressNotAnnounced",
+            condition="False AddressNotAnnounced",
+            write="condition",
+            events=("Warning AddressNotAnnounced",),
+        ),
     ),
     "ready, another client changed the annotation": (
         World(served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.66"}), (allocated(),)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            "NotReady Announcing",
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCED_AS: f"published, {ADDRESS}, again"}},
             events=("Warning AnnotationRestored",),
             writes_needed=3,
         ),
     ),
     "ready, another client removed the annotation": (
-        World(service(ours=True, address=ADDRESS, annotations={KUBE_VIP_HOST: "n1"}), (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
-            writes_needed=3,
-            delay=1.0,
+        World(
+            service(ours=True, address=ADDRESS, annotations={KUBE_VIP_HOST: "n1", **record_of(Step.SHOWN)}),
+            (allocated(),),
         ),
-    ),
-    "ready, the label of a former primary": (
-        World(served(labels=SHARED), (allocated(),)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
+            "NotReady Announcing",
             condition="True EnsuredLoadBalancer",
-            write={"labels": {PRIMARY_SERVICE_LABEL: None}},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_HOST: None,
+                    ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell, from n1",
+                }
+            },
+            writes_needed=3,
         ),
     ),
     "the Go provider announced it: the label of a former primary": (
@@ -256,7 +263,11 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"labels": {PRIMARY_SERVICE_LABEL: None}},
+            write={
+                "annotations": {ANNOUNCED_AS: f"adopted, {ADDRESS}, again"},
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
+            delay=60.0,
         ),
     ),
     "ready, a duplicate": (
@@ -266,15 +277,16 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={"delete": "demo-shop-web-old"},
+            delay=60.0,
         ),
     ),
     "ready, a duplicate for which Harvester allocates an address": (
         World(served(), (allocated(), marked(name="demo-shop-web-old", uid="old"))),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "ready, a duplicate that is being deleted": (
         World(served(), (allocated(), allocated(name="demo-shop-web-old", uid="old", deleting=True))),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "ready, a load balancer of another cluster": (
         World(served(), (allocated(), marked(name="demo-shop-web-old", uid="old", annotations={LB_OWNER: "other"}))),
@@ -283,6 +295,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning LoadBalancerOwnershipConflict",),
+            delay=60.0,
         ),
     ),
     "ready, an unknown annotation": (
@@ -292,6 +305,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning SettingsIgnored",),
+            delay=60.0,
         ),
     ),
     "ready, another address is requested": (
@@ -301,6 +315,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning AddressNotAsRequested",),
+            delay=60.0,
         ),
     ),
     "ready, a primary that does not exist is named": (
@@ -310,6 +325,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning AddressSharingRejected",),
+            delay=60.0,
         ),
     ),
     "ready, the search before is not needed any more": (
@@ -319,6 +335,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={"change": LB_NAME, "annotations": {LB_RECONCILE: None}},
+            delay=60.0,
         ),
     ),
     "ready, the labels of the load balancer were changed": (
@@ -327,99 +344,55 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"change": LB_NAME, "labels": {"cloudprovider.harvesterhci.io/serviceName": "web"}},
+            write={"change": LB_NAME, "labels": {LB_SERVICE_NAME: "web"}},
+            delay=60.0,
         ),
     ),
     "another address": (
         World(served(), (OTHER_ADDRESS,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            "NotReady Announcing",
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", ANNOUNCED_AS: "published, 10.0.0.9, again"}},
             events=("Warning AddressChanged",),
             writes_needed=3,
         ),
     ),
-    "another address, withdrawn": (
-        World(WITHDRAWN_SERVICE, (OTHER_ADDRESS,)),
+    "withdrawn, the touch": (
+        World(served(annotations=record_of(Step.PUBLISHED, again=True)), (allocated(),), {"since": 1.0}),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **RECORD},
-                "ingress": ["10.0.0.9 VIP 80/TCP"],
-                "touch": True,
-            },
-            events=("Warning AddressChanged",),
-            delay=1.0,
-        ),
-    ),
-    "withdrawn, announced again after a touch": (
-        World(WITHDRAWN_SERVICE, (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}, "touch": True},
-            delay=1.0,
-        ),
-    ),
-    "the touch is due in half a second": (
-        World(served(), (allocated(),), {"touch_in": 0.5}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
+            "NotReady Announcing",
+            condition="False Announcing",
             write="condition",
-            delay=0.5,
+            delay=59.0,
         ),
     ),
-    "the touch is due": (
-        World(served(), (allocated(),), {"touch_in": 0.0}),
+    "withdrawn, the load balancer gets its address before the touch": (
+        World(served(annotations=record_of(Step.PUBLISHED, again=True)), (ONE_ADDRESS,), {"since": 1.0}),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write="touch",
-        ),
-    ),
-    "the touch is due, and another client cleared the status": (
-        World(
-            service(ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}), (allocated(),), {"touch_in": 0.0}
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"ingress": [SHOWN]},
-            then="touch",
-            events=("Normal EnsuredLoadBalancer",),
-        ),
-    ),
-    "the touch is due after the load balancer has its address": (
-        World(served(), (ONE_ADDRESS,), {"touch_in": -1.0}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
+            "NotReady Announcing",
+            condition="False Announcing",
             write={"change": LB_NAME, "status": {"address": ADDRESS}},
+            delay=59.0,
         ),
     ),
-    "a touch is due, another client withdrew the address": (
-        World(service(ours=True, annotations=SUPPRESSED), (allocated(),), {"touch_in": 0.0}),
+    "withdrawn, announced again": (
+        World(HELD_AGAIN, (allocated(),)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
+            "NotReady Announcing",
+            condition="False Announcing",
             write={
-                "annotations": PUBLICATION,
-                "ingress": [SHOWN],
-                "touch": True,
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_IGNORE: None,
+                    KUBE_VIP_HOST: None,
+                    ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell, from n1",
+                }
             },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=1.0,
         ),
     ),
 }
@@ -430,7 +403,13 @@ LEASES: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady DHCPLeasePending",
             condition="False DHCPLeasePending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None, **RECORD}},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: "published, 0.0.0.0",
+                }
+            },
             delay=30.0,
         ),
     ),
@@ -445,14 +424,8 @@ LEASES: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "none for 30 s": (
-        World(LEASING, (BY_DHCP,), {"waited": 30.0}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            # The endpoints are read first.
-            write=None,
-        ),
+        World(LEASING, (BY_DHCP,), {"since": 30.0}),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending"),
     ),
     "in the status": (
         World(LEASED, (BY_DHCP,)),
@@ -469,12 +442,12 @@ LEASES: dict[str, tuple[World, Plan]] = {
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
     ),
     "it was noted, the status was emptied": (
-        World(service(ours=True, annotations=NOTED), (RECORDED,)),
+        World(service(ours=True, annotations={**NOTED, **LEASE_RECORD}), (RECORDED,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"ingress": [SHOWN]},
+            write={"annotations": {ANNOUNCED_AS: f"announced, {DHCP_ADDRESS}, again"}, "ingress": [SHOWN]},
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),
@@ -490,15 +463,25 @@ LEASES: dict[str, tuple[World, Plan]] = {
     ),
     "another client removed the note of kube-vip": (
         World(service(ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS}), (RECORDED,)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "two addresses, which are kube-vip's": (
         World(service(ours=True, status=TWO, annotations={**NOTED, KUBE_VIP_LEASE: f"{ADDRESS},fd00::1"}), (RECORDED,)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "Ready 192.168.100.20 fd00::1", condition="True EnsuredLoadBalancer"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            f"Ready {ADDRESS} fd00::1",
+            condition="True EnsuredLoadBalancer",
+            write="condition",
+        ),
     ),
-    "of the Go provider: nothing is written": (
+    "of the Go provider: the record is written": (
         World(service(ours=True, address=ADDRESS, condition=False, annotations=NOTED), (RECORDED,)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {ANNOUNCED_AS: "adopted, 0.0.0.0, again, from n1"}},
+        ),
     ),
 }
 OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
@@ -506,9 +489,17 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
         World(FROM_POOL, (BY_DHCP,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+                    KUBE_VIP_HOST: None,
+                    ANNOUNCED_AS: "published, 0.0.0.0, again, to respell, from n1",
+                },
+                "ingress": [],
+            },
+            delay=30.0,
             writes_needed=3,
         ),
     ),
@@ -516,137 +507,70 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
         World(service(ours=True, address=ADDRESS, condition=False, annotations=DHCP), (BY_DHCP,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
+            delay=30.0,
             writes_needed=3,
         ),
     ),
     "is withdrawn, then the lease is requested": (
-        World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"}), (BY_DHCP,)),
+        World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"}), (BY_DHCP,), {"since": 1.0}),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": AGAIN, "touch": True},
-            delay=1.0,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again, from n1"}},
+            delay=29.0,
         ),
     ),
     "the lease of an earlier load balancer is withdrawn": (
-        World(service(ours=True, address=ADDRESS, annotations={**NOTED, KUBE_VIP_ADDRESSES: "10.0.0.9"}), (BY_DHCP,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
-            events=("Warning AnnotationRestored",),
-            writes_needed=3,
+        World(
+            service(ours=True, address=ADDRESS, annotations={**NOTED, KUBE_VIP_ADDRESSES: "10.0.0.9", **LEASE_RECORD}),
+            (BY_DHCP,),
         ),
-    ),
-    "and is marked": (
-        World(service(ours=True, annotations={**NOTED, **WITHDRAWN}), (BY_DHCP,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": {**AGAIN, LEASE_NOTE_OUTDATED: "true"}, "touch": True},
-            delay=1.0,
+            "NotReady Announcing",
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+                    KUBE_VIP_HOST: None,
+                    ANNOUNCED_AS: "published, 0.0.0.0, again, to respell, from n1",
+                },
+                "ingress": [],
+            },
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Warning AnnotationRestored", "Normal EnsuredLoadBalancer"),
+            writes_needed=3,
         ),
     ),
     "kube-vip wrote it after the withdrawal": (
-        World(service(ours=True, address=ADDRESS, annotations={**NOTED, **WITHDRAWN}), (BY_DHCP,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={
-                "annotations": {**AGAIN, LEASE_NOTE_OUTDATED: "true"},
-                "ingress": [],
-                "touch": True,
-            },
-            delay=1.0,
+        World(
+            service(
+                ours=True,
+                address=ADDRESS,
+                annotations={**NOTED, **WITHDRAWN, **record_of(Step.WITHDRAWN, DHCP_ADDRESS, again=True)},
+            ),
+            (BY_DHCP,),
         ),
-    ),
-    "the note is older than the load balancer": (
-        World(service(ours=True, annotations=OUTDATED), (BY_DHCP,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write="condition",
-            delay=30.0,
-        ),
-    ),
-    "the note was older than the load balancer, until the status showed the address": (
-        World(service(ours=True, address=ADDRESS, annotations=OUTDATED), (BY_DHCP,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {LEASE_NOTE_OUTDATED: None}},
-            then={"change": LB_NAME, "status": {"address": ADDRESS}},
-            events=("Normal EnsuredLoadBalancer",),
-        ),
-    ),
-    "the status shows the address before the touch": (
-        World(service(ours=True, address=ADDRESS, annotations=OUTDATED), (RECORDED,), {"touch_in": 0.5}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write="condition",
-            delay=0.5,
-        ),
-    ),
-    "another client changed the annotation: the recorded lease stays in the status": (
-        World(service(ours=True, address=ADDRESS, annotations={**NOTED, KUBE_VIP_ADDRESSES: "10.0.0.9"}), (RECORDED,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
-            events=("Warning AnnotationRestored",),
-            writes_needed=3,
-        ),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending", delay=1.0),
     ),
     "the recorded lease is requested again": (
-        World(service(ours=True, address=ADDRESS, annotations={**NOTED, **WITHDRAWN}), (RECORDED,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": AGAIN, "touch": True},
-            delay=1.0,
+        World(
+            service(
+                ours=True,
+                address=ADDRESS,
+                annotations={**NOTED, **WITHDRAWN, **record_of(Step.WITHDRAWN, DHCP_ADDRESS, again=True)},
+            ),
+            (RECORDED,),
         ),
-    ),
-    "the recorded lease is requested again, touched": (
-        World(service(ours=True, address=ADDRESS, annotations=NOTED), (RECORDED,), {"touch_in": 0.0}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write="touch",
-        ),
-    ),
-    "of another controller is removed while kube-vip waits for the lease": (
-        World(service(ours=True, address="10.0.0.9", annotations=LEASING.metadata.annotations), (BY_DHCP,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={"ingress": []},
-            delay=30.0,
-        ),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending", delay=1.0),
     ),
     "of another controller is replaced by the lease": (
         World(service(ours=True, address="10.0.0.9", annotations=NOTED), (RECORDED,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"ingress": [SHOWN]},
-            events=("Warning AddressChanged",),
-        ),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write={"ingress": [SHOWN]}),
     ),
 }
 NETWORKS: dict[str, tuple[World, Plan]] = {
@@ -659,16 +583,22 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {**PUBLICATION, KUBE_VIP_INTERFACE: "eth1"},
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"shown, {ADDRESS}",
+                    KUBE_VIP_INTERFACE: "eth1",
+                },
                 "ingress": [SHOWN],
             },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "ready": (
         World(served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}), (allocated(annotations=IN_VLAN),), DEVICES),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "another device since": (
         World(served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth7"}), (allocated(annotations=IN_VLAN),), DEVICES),
@@ -678,6 +608,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
             events=("Warning NetworkDeviceChanged",),
+            delay=60.0,
         ),
     ),
     "a device since, announced on the default device": (
@@ -688,15 +619,17 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
             events=("Warning NetworkDeviceChanged",),
+            delay=60.0,
         ),
     ),
     "a device since, ignored by kube-vip": (
         World(served(annotations={**VLAN, KUBE_VIP_IGNORE: "true"}), (allocated(annotations=IN_VLAN),), DEVICES),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
+            "NotReady AddressNotAnnounced",
+            condition="False AddressNotAnnounced",
             write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
+            events=("Warning AddressNotAnnounced",),
         ),
     ),
     "devices not looked up": (
@@ -705,11 +638,11 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             (marked(ip=ADDRESS, annotations=IN_VLAN),),
             {"network_devices": None},
         ),
-        Plan(Phase.DEVICE_UNKNOWN, "NotReady NetworkDeviceUnknown"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady NetworkDeviceUnknown"),
     ),
     "not looked up, already announced": (
         World(served(annotations=VLAN), (allocated(annotations=IN_VLAN),), {"network_devices": None}),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "no device": (
         World(
@@ -718,7 +651,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             {"network_devices": {"infra/other": "eth1"}},
         ),
         Plan(
-            Phase.DEVICE_UNKNOWN,
+            Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady NetworkDeviceUnknown",
             condition="False NetworkDeviceUnknown",
             write="condition",
@@ -732,10 +665,10 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             {"network_devices": {"infra/other": "eth1"}},
         ),
         Plan(
-            Phase.DEVICE_UNKNOWN,
+            Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady NetworkDeviceUnknown",
             condition="False NetworkDeviceUnknown",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning NetworkDeviceUnknown",),
         ),
     ),
@@ -746,7 +679,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             {"network_devices": {"infra/other": "eth1"}},
         ),
         Plan(
-            Phase.DEVICE_UNKNOWN,
+            Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady NetworkDeviceUnknown",
             condition="False NetworkDeviceUnknown",
             write="condition",
@@ -760,10 +693,16 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             {"network_devices": {"infra/other": "eth1"}},
         ),
         Plan(
-            Phase.DEVICE_UNKNOWN,
+            Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady NetworkDeviceUnknown",
             condition="False NetworkDeviceUnknown",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning NetworkDeviceUnknown",),
             writes_needed=3,
         ),
@@ -775,10 +714,10 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             {"network_devices": {"infra/other": "eth1"}},
         ),
         Plan(
-            Phase.DEVICE_UNKNOWN,
+            Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady NetworkDeviceUnknown",
             condition="False NetworkDeviceUnknown",
-            write="condition",
+            write={"annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"}, "ingress": []},
             events=("Warning NetworkDeviceUnknown",),
         ),
     ),
@@ -792,9 +731,13 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": PUBLICATION, "ingress": [SHOWN]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
+                "ingress": [SHOWN],
+            },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"),
+            delay=60.0,
         ),
     ),
     "no component publishes devices": (
@@ -807,9 +750,13 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": PUBLICATION, "ingress": [SHOWN]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
+                "ingress": [SHOWN],
+            },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"),
+            delay=60.0,
         ),
     ),
     "of the load balancer, not the one that is requested since": (
@@ -823,11 +770,17 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {**PUBLICATION, KUBE_VIP_INTERFACE: "eth1"},
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"shown, {ADDRESS}",
+                    KUBE_VIP_INTERFACE: "eth1",
+                },
                 "ingress": [SHOWN],
             },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning ImmutableSettingChanged", "Normal EnsuredLoadBalancer"),
+            delay=60.0,
         ),
     ),
 }
@@ -848,110 +801,8 @@ def test_other_address_than_the_lease(world: World, expected: Plan) -> None:
     assert outline(world) == expected
 
 
-ANNOUNCED_BEFORE: Final = service(ours=True, annotations=OUTDATED)
-PENDING_AGAIN: Final = Plan(
-    Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending"
-)
-REQUESTED: Final = Plan(
-    Phase.ANNOUNCED_BY_KUBE_VIP,
-    "NotReady KubeVipResyncPending",
-    condition="False KubeVipResyncPending",
-    write={"annotations": {KUBE_VIP_DDNS: "False"}, "touch": True},
-    delay=1.0,
-)
-AGAIN_AFTER: dict[str, tuple[Service, LoadBalancer, LeaseWait, Plan]] = {
-    "nothing is due": (
-        ANNOUNCED_BEFORE,
-        BY_DHCP,
-        LeaseWait(-4.0),
-        PENDING_AGAIN._replace(write="condition", delay=1.0),
-    ),
-    "a touch": (ANNOUNCED_BEFORE, BY_DHCP, LeaseWait(-5.0), PENDING_AGAIN._replace(write="touch", delay=30.0)),
-    "a request": (ANNOUNCED_BEFORE, BY_DHCP, LeaseWait(-10.0, touches=1), REQUESTED),
-    "another request": (
-        service(ours=True, annotations={**OUTDATED, KUBE_VIP_DDNS: "False"}),
-        BY_DHCP,
-        LeaseWait(-600.0, requests=1, touches=4),
-        REQUESTED._replace(write={"annotations": {KUBE_VIP_DDNS: "FALSE"}, "touch": True}),
-    ),
-    "a request, but a user has set the annotation": (
-        service(ours=True, annotations={**OUTDATED, KUBE_VIP_DDNS: "true"}),
-        BY_DHCP,
-        LeaseWait(-600.0, touches=4),
-        PENDING_AGAIN._replace(write="condition", delay=30.0),
-    ),
-    "a request, but no address was announced": (
-        service(ours=True, annotations=LEASING.metadata.annotations),
-        BY_DHCP,
-        LeaseWait(-600.0, touches=4),
-        PENDING_AGAIN._replace(write="condition", delay=30.0),
-    ),
-    "no request with a lease": (
-        LEASED,
-        RECORDED,
-        LeaseWait(-600.0, touches=4),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
-    ),
-    "a touch with a lease": (
-        LEASED,
-        RECORDED,
-        LeaseWait(-5.0),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
-    ),
-    "a request with a lease that may be the one from before": (
-        LEASED,
-        RECORDED,
-        LeaseWait(0.0, is_doubtful=True),
-        REQUESTED,
-    ),
-    "a touch 5 s after that": (
-        LEASED,
-        RECORDED,
-        LeaseWait(0.0, requests=1, is_doubtful=True),
-        PENDING_AGAIN._replace(write="condition", delay=5.0),
-    ),
-    "the touch after that": (
-        LEASED,
-        RECORDED,
-        LeaseWait(-5.0, requests=1, is_doubtful=True),
-        PENDING_AGAIN._replace(write="touch"),
-    ),
-    "nothing after that touch": (
-        LEASED,
-        RECORDED,
-        LeaseWait(-5.0, requests=1, touches=1, is_doubtful=True),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=10.0),
-    ),
-    "a touch later, with a lease": (
-        LEASED,
-        RECORDED,
-        LeaseWait(-5.0, touches=1),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=10.0),
-    ),
-}
-
-
-@pytest.mark.parametrize(("leasing", "balancer", "wait", "expected"), AGAIN_AFTER.values(), ids=AGAIN_AFTER.keys())
-def test_lease_is_requested_again(leasing: Service, balancer: LoadBalancer, wait: LeaseWait, expected: Plan) -> None:
-    assert outline(World(leasing, (balancer,), {"lease_wait": wait})) == expected
-
-
-def test_request_holds_only_if_kube_vip_has_not_noted_the_lease_since() -> None:
-    write = plan(ANNOUNCED_BEFORE, BY_DHCP, lease_wait=LeaseWait(-10.0, touches=1)).write
-    assert isinstance(write, PatchService)
-    assert write.requests_lease
-    assert "resourceVersion" in cast("dict[str, Any]", write.patch["metadata"])
-
-
-def test_touch_after_a_patch_comes_before_those_for_a_lease() -> None:
-    made = plan(ANNOUNCED_BEFORE, BY_DHCP, lease_wait=LeaseWait(-600.0), touch_in=0.5)
-    assert not isinstance(made.write, TriggerKubeVipResync)
-    assert made.look_again_after == 0.5
-
-
-@pytest.mark.parametrize("balancer", [BY_DHCP, marked(spec={"ipam": "dhcp"})], ids=["allocated", "not processed"])
-def test_status_is_cleared_only_if_kube_vip_has_not_written_a_lease_since(balancer: LoadBalancer) -> None:
-    made = plan(service(ours=True, address="10.0.0.9", annotations=LEASING.metadata.annotations), balancer)
+def test_status_is_cleared_only_if_kube_vip_has_not_written_a_lease_since() -> None:
+    made = plan(service(ours=True, address="10.0.0.9", annotations=LEASING.metadata.annotations), BY_DHCP)
     assert isinstance(made.write, PatchService)
     assert made.write.patch["metadata"] == {"resourceVersion": "7"}
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DHCP_ADDRESS,
     HEALTH_CHECK_PORT,
     IP_POOL,
@@ -22,9 +23,7 @@ from harvester_ccm.names import (
     POOL_NAMESPACE,
     PROJECT,
     REQUESTED_ADDRESS,
-    REQUESTED_FOR,
     SERVICE_FINALIZER,
-    SPECIFIED_ADDRESS,
     VM_NAME,
     WORKLOAD_TYPE,
     Reason,
@@ -37,7 +36,6 @@ from tests.support.builders import (
     ADDRESS,
     LB_NAME,
     SUPPRESSED,
-    UID,
     VM_SPEC,
     allocated,
     load_balancer,
@@ -52,7 +50,6 @@ from tests.unit.plan.service.snapshots import (
     NO_POOL,
     VM,
     WAITING,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
@@ -82,7 +79,10 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
+                "finalizers": [SERVICE_FINALIZER],
+            },
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
@@ -103,11 +103,14 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="False Queued",
-            write={"annotations": {SPECIFIED_ADDRESS: "10.0.0.7"}, "finalizers": [SERVICE_FINALIZER]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None},
+                "finalizers": [SERVICE_FINALIZER],
+            },
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
+            writes_needed=3,
         ),
     ),
     "the address in kube-vip's annotation becomes a request": (
@@ -115,25 +118,19 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="False Queued",
             write={
-                "annotations": {REQUESTED_ADDRESS: "10.0.0.7", REQUESTED_FOR: UID},
+                "annotations": {
+                    REQUESTED_ADDRESS: "10.0.0.7 6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12",
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, again",
+                    KUBE_VIP_IGNORE: None,
+                },
                 "finalizers": [SERVICE_FINALIZER],
             },
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-        ),
-    ),
-    "the same, with the finalizer": (
-        World(service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})),
-        Plan(
-            Phase.NEW,
-            "NotReady Queued",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7"}},
-            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-            events=("Normal EnsuringLoadBalancer",),
-            delay=30.0,
+            writes_needed=3,
         ),
     ),
     "a user had kube-vip ignore the Service": (
@@ -141,7 +138,7 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"annotations": WITHDRAWN, "finalizers": [SERVICE_FINALIZER]},
+            write={"finalizers": [SERVICE_FINALIZER]},
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
@@ -183,11 +180,9 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="False Queued",
             write={
-                "annotations": WITHDRAWAL,
+                "annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None},
                 "finalizers": [SERVICE_FINALIZER],
-                "touch": True,
             },
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
@@ -210,8 +205,17 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
-            then={"create": LB_NAME, "ipam": "pool", **VM_SPEC},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
+                "finalizers": [SERVICE_FINALIZER],
+            },
+            then={
+                "create": LB_NAME,
+                "workloadType": "vm",
+                "ipam": "pool",
+                "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+                "backendServerSelector": {VM_NAME: ["vm-1", "vm-2"]},
+            },
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
         ),
@@ -221,13 +225,22 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="False Queued",
             write={
-                "annotations": {REQUESTED_ADDRESS: "10.0.0.7", REQUESTED_FOR: UID, **WITHDRAWAL},
+                "annotations": {
+                    REQUESTED_ADDRESS: "10.0.0.7 6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12",
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, again",
+                    KUBE_VIP_IGNORE: None,
+                },
                 "finalizers": [SERVICE_FINALIZER],
-                "touch": True,
             },
-            then={"create": LB_NAME, "ipam": "pool", **VM_SPEC},
+            then={
+                "create": LB_NAME,
+                "workloadType": "vm",
+                "ipam": "pool",
+                "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+                "backendServerSelector": {VM_NAME: ["vm-1", "vm-2"]},
+            },
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
             writes_needed=3,
@@ -256,11 +269,19 @@ CREATION: dict[str, tuple[World, Plan]] = {
     ),
     "VM load balancer, no node ports yet": (
         World(service(annotations=VM, ports=NO_NODE_PORTS_YET)),
-        Plan(Phase.NEW, "NotReady NodePortsPending", write={"annotations": SUPPRESSED}),
+        Plan(
+            Phase.NEW,
+            "NotReady NodePortsPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
+        ),
     ),
     "VM load balancer, VMs not listed": (
         World(service(annotations=VM), facts={"backends": None}),
-        Plan(Phase.NEW, "NotReady HarvesterUnavailable", write={"annotations": SUPPRESSED}),
+        Plan(
+            Phase.NEW,
+            "NotReady HarvesterUnavailable",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
+        ),
     ),
     "VM load balancer, no node takes traffic": (
         World(VM_WAITING, facts={"backends": ()}),
@@ -296,7 +317,7 @@ CREATION: dict[str, tuple[World, Plan]] = {
             "NotReady Queued",
             condition="True EnsuredLoadBalancer",
             write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-            events=("Normal EnsuringLoadBalancer",),
+            events=("Warning LoadBalancerLost",),
             delay=30.0,
         ),
     ),
@@ -316,10 +337,10 @@ CREATION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="True EnsuredLoadBalancer",
+            condition="False Queued",
             write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
-            delay=30.0,
+            delay=1.0,
         ),
     ),
     "a load balancer without labels is nobody's": (
@@ -339,20 +360,25 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
         World(served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})),
         Plan(
             Phase.NEW,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            "NotReady Queued",
+            condition="True EnsuredLoadBalancer",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Warning LoadBalancerLost",),
-            writes_needed=3,
+            delay=30.0,
         ),
     ),
     "another controller has left the address": (
         World(service(address=ADDRESS, annotations=DHCP)),
         Plan(
             Phase.NEW,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={"annotations": WITHDRAWAL, "finalizers": [SERVICE_FINALIZER], "ingress": [], "touch": True},
+            "NotReady Queued",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None},
+                "finalizers": [SERVICE_FINALIZER],
+            },
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
             writes_needed=3,
         ),
     ),
@@ -360,9 +386,14 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
         World(service(address=ADDRESS, annotations={**DHCP, KUBE_VIP_LEASE: ADDRESS})),
         Plan(
             Phase.NEW,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={"annotations": WITHDRAWAL, "finalizers": [SERVICE_FINALIZER], "ingress": [], "touch": True},
+            "NotReady Queued",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None},
+                "finalizers": [SERVICE_FINALIZER],
+            },
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
             writes_needed=3,
         ),
     ),
@@ -370,17 +401,20 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
         World(service(ours=True, address=ADDRESS, condition=False, annotations={**DHCP, **WITHDRAWN})),
         Plan(
             Phase.NEW,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={"ingress": []},
+            "NotReady Queued",
+            write={"annotations": {ANNOUNCED_AS: "withdrawn, again"}},
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
         ),
     ),
     "then the load balancer is created": (
-        World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"})),
+        World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"}), facts={"since": 1.0}),
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again, from n1"}},
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
         ),
@@ -390,11 +424,9 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, **WITHDRAWAL}, "touch": True},
-            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "kube-vip keeps its lease": (
@@ -418,26 +450,9 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
             delay=30.0,
         ),
     ),
-    "Harvester had leased the address": (
-        World(service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM, **DHCP})),
-        Plan(
-            Phase.NEW,
-            "NotReady Queued",
-            condition="False Queued",
-            write={"ingress": []},
-            events=("Warning LoadBalancerLost",),
-        ),
-    ),
     "not processed, an address from an IP pool": (
         World(served(annotations=DHCP), (FOR_LEASE,)),
-        Plan(
-            Phase.PENDING,
-            "NotReady NotProcessed",
-            condition="False NotProcessed",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
-            delay=15.0,
-            writes_needed=3,
-        ),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
     ),
     "not processed, kube-vip keeps its lease": (
         World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,)),
@@ -462,13 +477,7 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, kube-vip has a lease, the status is that of another controller": (
         World(service(ours=True, address="10.0.0.9", annotations=LEASED), (FOR_LEASE,)),
-        Plan(
-            Phase.PENDING,
-            "NotReady NotProcessed",
-            condition="False NotProcessed",
-            write={"ingress": []},
-            delay=15.0,
-        ),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
     ),
 }
 ANNOUNCED_BEFORE: Final = service(
@@ -476,11 +485,9 @@ ANNOUNCED_BEFORE: Final = service(
     address=ADDRESS,
     condition=False,
     spec={"loadBalancerIP": ADDRESS},
-    annotations={SPECIFIED_ADDRESS: ADDRESS},
+    annotations={},
 )
-ANNOUNCED_WITH_VMS: Final = replace(
-    ANNOUNCED_BEFORE, metadata=replace(ANNOUNCED_BEFORE.metadata, annotations={SPECIFIED_ADDRESS: ADDRESS, **VM})
-)
+ANNOUNCED_WITH_VMS: Final = replace(ANNOUNCED_BEFORE, metadata=replace(ANNOUNCED_BEFORE.metadata, annotations={**VM}))
 OLD: dict[str, tuple[World, Plan]] = {
     "is being deleted": (
         World(WAITING, (marked(deleting=True),)),
@@ -505,20 +512,29 @@ OLD: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.OLD_TERMINATING,
             "NotReady OldLoadBalancerTerminating",
-            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
+                "finalizers": [SERVICE_FINALIZER],
+            },
             delay=30.0,
         ),
     ),
     "is being deleted, and kube-vip announces the requested address of the new Service": (
         World(ANNOUNCED_BEFORE, (marked(deleting=True),)),
-        Plan(Phase.OLD_TERMINATING, "NotReady OldLoadBalancerTerminating", delay=30.0),
+        Plan(
+            Phase.OLD_TERMINATING,
+            "NotReady ReplacementPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
+            delay=30.0,
+            writes_needed=3,
+        ),
     ),
     "is being deleted, and the new Service requests an address and VMs": (
         World(ANNOUNCED_WITH_VMS, (marked(deleting=True),)),
         Plan(
             Phase.OLD_TERMINATING,
-            "NotReady OldLoadBalancerTerminating",
-            write={"annotations": {**WITHDRAWAL, SPECIFIED_ADDRESS: None}, "ingress": [], "touch": True},
+            "NotReady ReplacementPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             delay=30.0,
             writes_needed=3,
         ),
@@ -556,7 +572,12 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, finalizer removed by another client": (
         World(service(annotations=SUPPRESSED), (marked(),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", write={"finalizers": [SERVICE_FINALIZER]}, delay=15.0),
+        Plan(
+            Phase.PENDING,
+            "NotReady NotProcessed",
+            write={"annotations": {ANNOUNCED_AS: "held"}, "finalizers": [SERVICE_FINALIZER]},
+            delay=15.0,
+        ),
     ),
     "allocating": (World(WAITING, (marked(message=""),)), Plan(Phase.PENDING, "NotReady Allocating", delay=30.0)),
     "Harvester allocates what is no address": (
@@ -586,7 +607,13 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady PoolExhausted",
             condition="False PoolExhausted",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning PoolExhausted",),
             writes_needed=3,
         ),
@@ -597,7 +624,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady PoolExhausted",
             condition="False PoolExhausted",
-            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            write={"annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"}, "ingress": []},
             events=("Warning PoolExhausted",),
         ),
     ),
@@ -607,8 +634,15 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady PoolExhausted",
             condition="False PoolExhausted",
-            write="condition",
-            events=("Warning AddressNotAllocated", "Warning PoolExhausted"),
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, 10.0.0.7, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
+            events=("Warning PoolExhausted",),
+            writes_needed=3,
         ),
     ),
     "no free address, an address was requested under the Go provider": (
@@ -617,7 +651,13 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady PoolExhausted",
             condition="False PoolExhausted",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, 10.0.0.7, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning PoolExhausted",),
             writes_needed=3,
         ),
@@ -757,13 +797,18 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady PoolExhausted",
             condition="False PoolExhausted",
-            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            write={"annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"}, "ingress": []},
             events=("Warning PoolExhausted",),
         ),
     ),
     "VM load balancer, after the last address was withdrawn": (
-        World(service(ours=True, annotations={**WITHDRAWN, **VM}), (marked(spec=VM_SPEC),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0),
+        World(service(ours=True, annotations={**WITHDRAWN, **VM}), (marked(spec=VM_SPEC),), {"since": 1.0}),
+        Plan(
+            Phase.PENDING,
+            "NotReady NotProcessed",
+            write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again"}},
+            delay=15.0,
+        ),
     ),
     "VM load balancer, another port": (
         World(

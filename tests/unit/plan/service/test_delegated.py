@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import NODES, ServiceCondition
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     EXCLUDE_NODE_LABEL,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
     HEALTH_CHECK_SUCCESS_THRESHOLD,
+    KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_UPDATE_AFTER_CREATE,
@@ -32,7 +34,6 @@ from tests.unit.plan.service.snapshots import (
     SHOWN,
     VM,
     VM_LOAD_BALANCER,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
@@ -77,7 +78,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"ingress": [SHOWN]},
+            write={"annotations": {ANNOUNCED_AS: f"delegated, {ADDRESS}"}, "ingress": [SHOWN]},
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),
@@ -87,7 +88,11 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"finalizers": [SERVICE_FINALIZER], "ingress": [SHOWN]},
+            write={
+                "annotations": {ANNOUNCED_AS: f"delegated, {ADDRESS}, again"},
+                "finalizers": [SERVICE_FINALIZER],
+                "ingress": [SHOWN],
+            },
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),
@@ -97,7 +102,14 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": SUPPRESSED, "ingress": [SHOWN]},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    KUBE_VIP_IGNORE: "true",
+                    ANNOUNCED_AS: f"delegated, {ADDRESS}, again",
+                },
+                "ingress": [SHOWN],
+            },
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),
@@ -115,7 +127,13 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             writes_needed=3,
         ),
     ),
@@ -125,7 +143,13 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                }
+            },
             writes_needed=3,
         ),
     ),
@@ -134,12 +158,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
             service(ours=True, address=ADDRESS, annotations={**VM, **WITHDRAWN, KUBE_VIP_HOST: "n1"}),
             (VM_LOAD_BALANCER,),
         ),
-        Plan(
-            Phase.ANNOUNCED_BY_HARVESTER,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_IGNORE: "true"}},
-        ),
+        Plan(Phase.ANNOUNCED_BY_HARVESTER, READY, condition="True EnsuredLoadBalancer", delay=1.0),
     ),
     "kube-vip announces the address of the specification": (
         World(service(ours=True, annotations=VM, spec={"loadBalancerIP": ADDRESS}), (VM_LOAD_BALANCER,)),
@@ -147,7 +166,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": WITHDRAWAL, "ingress": [SHOWN], "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             events=("Normal EnsuredLoadBalancer",),
             writes_needed=3,
         ),
@@ -158,7 +177,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_HARVESTER,
             "Ready 10.0.0.9",
             condition="True EnsuredLoadBalancer",
-            write={"ingress": ["10.0.0.9 VIP 80/TCP"]},
+            write={"annotations": {ANNOUNCED_AS: "delegated, 10.0.0.9, again"}, "ingress": ["10.0.0.9 VIP 80/TCP"]},
             events=("Warning AddressChanged",),
         ),
     ),

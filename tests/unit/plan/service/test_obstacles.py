@@ -8,26 +8,23 @@ from msgspec.structs import replace
 from harvester_ccm.kube.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     LB_OWNER,
     REQUESTED_ADDRESS,
-    REQUESTED_FOR,
     WORKLOAD_TYPE,
     Reason,
 )
 from harvester_ccm.plan.service.desired import PatchService
-from harvester_ccm.plan.service.kube_vip import PAUSE, Announce, Intent, Withdraw
-from harvester_ccm.plan.service.obstacles import keep_or_pause
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
-from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, UID, allocated, load_balancer, marked, served, service
+from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import (
     READY,
     VM,
     WAITING,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
@@ -35,7 +32,7 @@ from tests.unit.plan.service.snapshots import (
     messages,
     outline,
     plan,
-    snapshot_of,
+    short_write,
 )
 
 UNKNOWN: Final = {"harvester_known": False}
@@ -70,11 +67,21 @@ NOT_OURS: dict[str, tuple[World, Plan]] = {
 HARVESTER: dict[str, tuple[World, Plan]] = {
     "not listed, new Service": (
         World(service(), facts=UNKNOWN),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", write={"annotations": SUPPRESSED}, delay=5.0),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
+            delay=5.0,
+        ),
     ),
     "not listed, new Service, kept from kube-vip": (
         World(service(annotations=SUPPRESSED), facts=UNKNOWN),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=5.0),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            write={"annotations": {ANNOUNCED_AS: "held"}},
+            delay=5.0,
+        ),
     ),
     "not listed for 5 s, new Service": (
         World(service(), facts={**UNKNOWN, "waited": 5.0}),
@@ -82,7 +89,7 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
             Phase.HARVESTER_UNKNOWN,
             "NotReady HarvesterUnavailable",
             condition="False HarvesterUnavailable",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning HarvesterUnavailable",),
         ),
     ),
@@ -91,8 +98,14 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.HARVESTER_UNKNOWN,
             "NotReady HarvesterUnavailable",
-            condition="False HarvesterUnavailable",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", REQUESTED_FOR: UID, **WITHDRAWAL}, "touch": True},
+            write={
+                "annotations": {
+                    REQUESTED_ADDRESS: "10.0.0.7 6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12",
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             delay=5.0,
             writes_needed=3,
         ),
@@ -115,7 +128,7 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
             Phase.HARVESTER_UNKNOWN,
             "NotReady HarvesterUnavailable",
             condition="False HarvesterUnavailable",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning HarvesterUnavailable",),
         ),
     ),
@@ -145,17 +158,20 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
     ),
     "VMs not listed, new Service": (
         World(service(), facts=UNVERIFIED),
-        Plan(Phase.HARVESTER_UNVERIFIED, "NotReady HarvesterUnavailable", write={"annotations": SUPPRESSED}, delay=1.0),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
+            delay=1.0,
+        ),
     ),
     "VMs not listed, kept from kube-vip": (
         World(WAITING, facts=UNVERIFIED),
-        Plan(Phase.HARVESTER_UNVERIFIED, "NotReady HarvesterUnavailable", delay=1.0),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=1.0),
     ),
     "VMs not listed, with an address": (
         World(served(), facts=UNVERIFIED),
-        Plan(
-            Phase.HARVESTER_UNVERIFIED, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer", delay=1.0
-        ),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer", delay=1.0),
     ),
     "another one, new Service": (
         World(service(), facts=MISMATCH),
@@ -163,7 +179,7 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
             Phase.WRONG_HARVESTER,
             "NotReady HarvesterMismatch",
             condition="False HarvesterMismatch",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning HarvesterMismatch",),
             delay=60.0,
         ),
@@ -197,7 +213,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.NAME_TAKEN,
             "NotReady LoadBalancerOwnershipConflict",
             condition="False LoadBalancerOwnershipConflict",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning LoadBalancerOwnershipConflict",),
         ),
     ),
@@ -207,7 +223,14 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.NAME_TAKEN,
             "NotReady LoadBalancerOwnershipConflict",
             condition="False LoadBalancerOwnershipConflict",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", REQUESTED_FOR: UID, **WITHDRAWAL}, "touch": True},
+            write={
+                "annotations": {
+                    REQUESTED_ADDRESS: "10.0.0.7 6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12",
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning LoadBalancerOwnershipConflict",),
             writes_needed=3,
         ),
@@ -218,7 +241,13 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
             condition="False AddressNotAllocated",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning AddressNotAllocated",),
             delay=1.0,
             writes_needed=3,
@@ -230,7 +259,13 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
             condition="False AddressNotAllocated",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                }
+            },
             events=("Warning AddressNotAllocated",),
             delay=1.0,
             writes_needed=3,
@@ -242,7 +277,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
             condition="False AddressNotAllocated",
-            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            write={"annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"}, "ingress": []},
             events=("Warning AddressNotAllocated",),
             delay=1.0,
         ),
@@ -257,7 +292,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
             condition="False AddressNotAllocated",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             events=("Warning AddressNotAllocated",),
             delay=1.0,
             writes_needed=3,
@@ -271,7 +306,7 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning InvalidAnnotation",),
         ),
     ),
@@ -281,7 +316,7 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
-            write="condition",
+            write={"annotations": {ANNOUNCED_AS: "held"}},
             events=("Warning InvalidAnnotation",),
         ),
     ),
@@ -291,7 +326,7 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning InvalidAnnotation", "Warning InvalidAnnotation"),
         ),
     ),
@@ -301,7 +336,13 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady Unsupported",
             condition="False Unsupported",
-            write={"annotations": SUPPRESSED},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    KUBE_VIP_IGNORE: "true",
+                    ANNOUNCED_AS: "held, Cluster IPv6 SingleStack",
+                }
+            },
             events=("Warning Unsupported",),
         ),
     ),
@@ -311,7 +352,13 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady Unsupported",
             condition="False Unsupported",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again, Cluster IPv6 SingleStack",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning Unsupported",),
             writes_needed=3,
         ),
@@ -322,8 +369,8 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady Unsupported",
             condition="False Unsupported",
-            write={"ingress": []},
             events=("Warning Unsupported",),
+            delay=1.0,
         ),
     ),
     "IPv6 only, the requested address is announced": (
@@ -332,8 +379,15 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady Unsupported",
             condition="False Unsupported",
-            write="condition",
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again, Cluster IPv6 SingleStack",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             events=("Warning Unsupported",),
+            writes_needed=3,
         ),
     ),
     "VM load balancer without node ports": (
@@ -342,7 +396,7 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
             Phase.UNSUPPORTED,
             "NotReady Unsupported",
             condition="False Unsupported",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning Unsupported",),
         ),
     ),
@@ -427,29 +481,6 @@ def test_requested_address_of_a_service_that_cannot_be_served_is_withdrawn() -> 
     assert isinstance(made.write, PatchService)
     metadata: Any = made.write.patch["metadata"]
     assert metadata["annotations"][KUBE_VIP_ADDRESSES] == ""
-    status: Any = made.write.patch["status"]
-    assert status["loadBalancer"] == {"ingress": None}
-
-
-OVERWRITTEN: Final = served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
-OVERWRITTEN_NEW: Final = service(
-    spec={"loadBalancerIP": ADDRESS}, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}
-)
-KEPT: dict[str, tuple[Service, float | None, Intent]] = {
-    "it shows what kube-vip announces": (served(), None, PAUSE),
-    "it shows nothing": (REQUESTED, None, PAUSE),
-    "another client wrote to the annotation": (OVERWRITTEN, None, Announce(ADDRESS)),
-    "this process wrote to the annotation, and kube-vip to the status": (OVERWRITTEN, 0.5, PAUSE),
-    "another client wrote to the annotation of a new one that requests the address": (
-        OVERWRITTEN_NEW,
-        None,
-        Withdraw(),
-    ),
-}
-
-
-@pytest.mark.parametrize(("waiting", "touch_in", "expected"), KEPT.values(), ids=KEPT.keys())
-def test_service_that_waits_keeps_the_address_that_it_shows(
-    waiting: Service, touch_in: float | None, expected: Intent
-) -> None:
-    assert keep_or_pause(snapshot_of(waiting, touch_in=touch_in)) == expected
+    withdrawn = service(ours=True, spec=requested, address=ADDRESS, annotations={**WITHDRAWN, IPAM: "mark"})
+    written: Any = short_write(plan(withdrawn, since=1.0).write)
+    assert written["ingress"] == []

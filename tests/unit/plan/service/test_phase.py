@@ -108,14 +108,14 @@ WORLDS: dict[str, tuple[World, Phase]] = {
         World(served(annotations=SHARES), (allocated(deleting=True),)),
         Phase.SHARING_PENDING,
     ),
-    "a former secondary": (World(served(labels=SHARED)), Phase.FORMER_SECONDARY),
+    "a former secondary": (World(served(labels=SHARED)), Phase.NEW),
     "the label of a secondary, and a load balancer with the address": (
         World(served(labels=SHARED), (allocated(),)),
         Phase.ANNOUNCED_BY_KUBE_VIP,
     ),
     "a former secondary without an address": (
         World(service(ours=True, annotations=SUPPRESSED, labels={PRIMARY_SERVICE_LABEL: "shop.main"})),
-        Phase.FORMER_SECONDARY,
+        Phase.NEW,
     ),
     "a name of another cluster": (World(service(), (FOREIGN,)), Phase.NAME_TAKEN),
     "a name of another cluster, unsupported": (World(service(annotations={IPAM: "x"}), (FOREIGN,)), Phase.NAME_TAKEN),
@@ -123,7 +123,7 @@ WORLDS: dict[str, tuple[World, Phase]] = {
         World(service(), (FOREIGN,), {"harvester_check": HarvesterCheck.UNKNOWN}),
         Phase.NAME_TAKEN,
     ),
-    "VMs not listed": (World(service(), facts={"harvester_check": HarvesterCheck.UNKNOWN}), Phase.HARVESTER_UNVERIFIED),
+    "VMs not listed": (World(service(), facts={"harvester_check": HarvesterCheck.UNKNOWN}), Phase.HARVESTER_UNKNOWN),
     "VMs not listed, with a load balancer": (
         World(WAITING, (marked(),), {"harvester_check": HarvesterCheck.UNKNOWN}),
         Phase.PENDING,
@@ -174,11 +174,11 @@ WORLDS: dict[str, tuple[World, Phase]] = {
     ),
     "device not looked up": (
         World(service(ours=True, annotations={**SUPPRESSED, **VLAN}), (IN_VLAN,), {"network_devices": None}),
-        Phase.DEVICE_UNKNOWN,
+        Phase.ANNOUNCED_BY_KUBE_VIP,
     ),
     "no device in the network": (
         World(service(ours=True, annotations={**SUPPRESSED, **VLAN}), (IN_VLAN,), {"network_devices": {"a/b": "eth1"}}),
-        Phase.DEVICE_UNKNOWN,
+        Phase.ANNOUNCED_BY_KUBE_VIP,
     ),
     "device not looked up, already announced": (
         World(served(annotations=VLAN), (IN_VLAN,), {"network_devices": None}),
@@ -240,7 +240,7 @@ WORLDS: dict[str, tuple[World, Phase]] = {
             service(spec={"loadBalancerIP": "10.0.0.7"}, annotations={IP_POOL: "lan"}),
             facts={"pool_rights": PoolRights(are_all=True), "machine_with_address": "Node n1"},
         ),
-        Phase.ADDRESS_UNAVAILABLE,
+        Phase.NEW,
     ),
 }
 

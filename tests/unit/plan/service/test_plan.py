@@ -5,7 +5,7 @@ import pytest
 from harvester_ccm.names import IPAM, PREFIX, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES, failed_condition
+from harvester_ccm.plan.service.plan import PUBLICATION_WRITES, REPLACEMENT_WRITES, failed_condition
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
@@ -85,7 +85,7 @@ def test_service_is_patched_before_the_load_balancer_is_written() -> None:
     ("world", "writes"),
     [
         (World(WAITING), 1),
-        (World(served(), (OTHER_ADDRESS,)), WITHDRAWAL_WRITES),
+        (World(served(), (OTHER_ADDRESS,)), PUBLICATION_WRITES),
         (World(service(ours=True, address=ADDRESS, annotations=WITHDRAWN), (OTHER_ADDRESS,)), 1),
         (World(served(annotations=VM), (allocated(),)), REPLACEMENT_WRITES),
         (World(served(deleting=True), (allocated(),)), 1),

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.model.core import Service, ServiceCondition
-from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
@@ -22,7 +22,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     Reason,
 )
-from harvester_ccm.plan.service.desired import PatchService
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import (
     ADDRESS,
@@ -39,13 +39,13 @@ from tests.unit.plan.service.snapshots import (
     SHARED,
     VM,
     VM_LOAD_BALANCER,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
     messages,
     outline,
     plan,
+    record_of,
 )
 
 DELETED: Final = service(ours=True, deleting=True, annotations=SUPPRESSED)
@@ -73,7 +73,13 @@ DELETION: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -84,14 +90,25 @@ DELETION: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
     ),
     "withdrawal of a requested address": (
         World(service(ours=True, deleting=True, spec={"loadBalancerIP": "10.0.0.7"}), (marked(),)),
-        Plan(Phase.LEAVING, "NotReady DeletionPending", write={"annotations": WITHDRAWAL, "touch": True}, delay=30.0),
+        Plan(
+            Phase.LEAVING,
+            "NotReady DeletionPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
+            delay=30.0,
+        ),
     ),
     "Harvester announces the address": (
         World(
@@ -100,7 +117,7 @@ DELETION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotReady DeletionPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False DeletionPending",
             write={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -110,7 +127,7 @@ DELETION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotReady DeletionPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False DeletionPending",
             write={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -120,7 +137,7 @@ DELETION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotReady DeletionPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False DeletionPending",
             write={"delete": "demo-shop-web-old"},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -154,7 +171,11 @@ DELETION: dict[str, tuple[World, Plan]] = {
     ),
     "a Service of the Go provider": (
         World(served(deleting=True, condition=False)),
-        Plan(Phase.LEAVING, "NotReady DeletionPending", write={"annotations": WITHDRAWAL, "touch": True}),
+        Plan(
+            Phase.LEAVING,
+            "NotReady DeletionPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
+        ),
     ),
     "a former secondary": (
         World(served(deleting=True, labels=SHARED)),
@@ -162,7 +183,13 @@ DELETION: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
         ),
     ),
     "a former secondary, withdrawn": (
@@ -244,7 +271,7 @@ DELETION: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotReady DeletionPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False DeletionPending",
             write={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -307,7 +334,13 @@ SHARED_ADDRESS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -322,7 +355,13 @@ SHARED_ADDRESS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -341,7 +380,13 @@ SHARED_ADDRESS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -356,7 +401,13 @@ SHARED_ADDRESS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -385,7 +436,13 @@ SHARED_ADDRESS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
         ),
     ),
     "a secondary is being reconciled": (
@@ -394,15 +451,29 @@ SHARED_ADDRESS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             delay=1.0,
         ),
     ),
     "a secondary is being reconciled, after the withdrawal": (
         World(DELETED_WITHDRAWN, (allocated(),), {"secondary_in_progress": True}),
-        Plan(Phase.LEAVING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=1.0),
+        Plan(
+            Phase.LEAVING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write="condition",
+            delay=1.0,
+        ),
     ),
 }
+OF_OTHERS: Final = {KUBE_VIP_ADDRESSES: "10.0.0.9", **record_of(Step.SHOWN)}
+"""Another controller has announced its own address since."""
 STAYS: dict[str, tuple[World, Plan]] = {
     "type ClusterIP: deletion, kube-vip keeps the address": (
         World(served(kind="ClusterIP", annotations={KUBE_VIP_HOST: "n1"}), (allocated(),)),
@@ -410,7 +481,13 @@ STAYS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again, from n1",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Warning AddressStillAnnounced", "Normal DeletingLoadBalancer"),
         ),
@@ -423,7 +500,7 @@ STAYS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotManaged",
-            write={"annotations": {KUBE_VIP_ADDRESSES: None}, "finalizers": [], "release": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: None, ANNOUNCED_AS: None}, "finalizers": [], "release": True},
             events=("Warning AddressStillAnnounced", "Normal DeletedLoadBalancer"),
         ),
     ),
@@ -446,7 +523,7 @@ STAYS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotManaged",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None},
+                "annotations": {KUBE_VIP_ADDRESSES: None, ANNOUNCED_AS: None, KUBE_VIP_INTERFACE: None},
                 "finalizers": [],
                 "release": True,
             },
@@ -462,7 +539,7 @@ STAYS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotManaged",
-            write={"annotations": {KUBE_VIP_ADDRESSES: None}, "finalizers": [], "release": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: None, ANNOUNCED_AS: None}, "finalizers": [], "release": True},
             events=("Normal DeletedLoadBalancer",),
         ),
     ),
@@ -474,7 +551,7 @@ STAYS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotManaged",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None},
+                "annotations": {KUBE_VIP_ADDRESSES: None, ANNOUNCED_AS: None, KUBE_VIP_INTERFACE: None},
                 "labels": {PRIMARY_SERVICE_LABEL: None},
                 "finalizers": [],
                 "release": True,
@@ -496,7 +573,13 @@ STAYS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -509,7 +592,12 @@ STAYS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotManaged",
-            write={"annotations": {KUBE_VIP_ADDRESSES: None}, "finalizers": [], "ingress": [], "release": True},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: None, ANNOUNCED_AS: None},
+                "finalizers": [],
+                "ingress": [],
+                "release": True,
+            },
             events=("Normal DeletedLoadBalancer",),
         ),
     ),
@@ -521,16 +609,13 @@ STAYS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotReady DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
     ),
     "another class, whose controller has announced its own address": (
-        World(
-            service(ours=True, address="10.0.0.9", annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, **OTHER_CLASS),
-            (allocated(),),
-        ),
+        World(service(ours=True, address="10.0.0.9", annotations=OF_OTHERS, **OTHER_CLASS), (allocated(),)),
         Plan(
             Phase.LEAVING,
             "NotReady DeletionPending",
@@ -541,13 +626,13 @@ STAYS: dict[str, tuple[World, Plan]] = {
     ),
     "another class, whose controller has announced its own address: the end": (
         World(
-            service(ours=True, address="10.0.0.9", annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, **OTHER_CLASS),
+            service(ours=True, address="10.0.0.9", annotations=OF_OTHERS, **OTHER_CLASS),
             (allocated(deleting=True),),
         ),
         Plan(
             Phase.LEAVING,
             "NotManaged",
-            write={"finalizers": [], "release": True},
+            write={"annotations": {ANNOUNCED_AS: None}, "finalizers": [], "release": True},
             events=("Normal DeletedLoadBalancer",),
         ),
     ),
@@ -565,7 +650,13 @@ STAYS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, 0.0.0.0, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
         ),
@@ -578,7 +669,12 @@ STAYS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.LEAVING,
             "NotManaged",
-            write={"annotations": {KUBE_VIP_ADDRESSES: None}, "finalizers": [], "ingress": [], "release": True},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: None, ANNOUNCED_AS: None},
+                "finalizers": [],
+                "ingress": [],
+                "release": True,
+            },
             events=("Normal DeletedLoadBalancer",),
         ),
     ),
@@ -588,7 +684,13 @@ STAYS: dict[str, tuple[World, Plan]] = {
             Phase.LEAVING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
         ),
     ),
 }
@@ -609,18 +711,6 @@ def test_service_that_stays(world: World, expected: Plan) -> None:
     assert outline(world) == expected
 
 
-@pytest.mark.parametrize(
-    ("leaving", "requires_version"), [(served(**OTHER_CLASS), True), (served(deleting=True), False)]
-)
-def test_withdrawal_from_another_class_must_see_what_kube_vip_has_written_last(
-    leaving: Service, *, requires_version: bool
-) -> None:
-    made = plan(leaving, allocated())
-    assert isinstance(made.write, PatchService)
-    metadata: Any = made.write.patch["metadata"]
-    assert ("resourceVersion" in metadata) is requires_version
-
-
 def test_user_of_the_address_is_named() -> None:
     users = tuple(served(name, uid=name, labels=SHARES_THIS) for name in ("c", "b"))
     (message,) = messages(plan(served(deleting=True), allocated(), own_secondaries=users))
@@ -635,53 +725,6 @@ def test_two_services_that_name_each_other_do_not_wait_for_each_other(label: str
     made = plan(leaving, marked(), own_secondaries=(other,))
     is_waiting = any("still shared by shop/b" in message for message in messages(made))
     assert is_waiting is (label == "")
-
-
-STRANGE: Final = {KUBE_VIP_ADDRESSES: "10.0.0.77"}
-"""The annotation of kube-vip after another client has written it."""
-
-
-@pytest.mark.parametrize(
-    ("leaving", "balancer", "restored"),
-    [
-        (served(deleting=True, annotations=STRANGE), allocated(), {KUBE_VIP_ADDRESSES: ADDRESS}),
-        (service(ours=True, kind="ClusterIP", annotations=STRANGE), allocated(), {KUBE_VIP_ADDRESSES: ""}),
-        (served(deleting=True, annotations=STRANGE), VM_LOAD_BALANCER, {KUBE_VIP_ADDRESSES: ""}),
-        (served(deleting=True), allocated(), {}),
-        (served(annotations=STRANGE, **OTHER_CLASS), allocated(), {}),
-    ],
-    ids=["deleted", "of another type", "announced by Harvester", "not written", "of another class"],
-)
-def test_address_that_another_client_wrote_is_not_announced_while_secondaries_keep_the_primary(
-    leaving: Service, balancer: LoadBalancer, restored: dict[str, str | None]
-) -> None:
-    user = served("b", uid="b", labels=SHARES_THIS)
-    made = plan(leaving, balancer, own_secondaries=(user,))
-    written: Any = made.write.patch.get("metadata", {}) if isinstance(made.write, PatchService) else {}
-    annotations = written.get("annotations", {})
-    assert {key: annotations[key] for key in restored} == restored
-    assert bool(restored) == (KUBE_VIP_ADDRESSES in annotations)
-
-
-@pytest.mark.parametrize(
-    ("leaving", "restored"),
-    [
-        (served(deleting=True, address="10.0.0.77", annotations={KUBE_VIP_ADDRESSES: ADDRESS}), True),
-        (served(deleting=True), False),
-        (service(ours=True, deleting=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}), False),
-        (served(address="10.0.0.77", annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **OTHER_CLASS), False),
-        (service(ours=True, kind="ClusterIP", address="10.0.0.77"), False),
-    ],
-    ids=["another address", "the right one", "none", "of another class", "of another type"],
-)
-def test_status_that_another_client_wrote_is_restored_while_secondaries_keep_the_primary(
-    leaving: Service, *, restored: bool
-) -> None:
-    user = served("b", uid="b", labels=SHARES_THIS)
-    made = plan(leaving, allocated(), own_secondaries=(user,))
-    patch: Any = made.write.patch if isinstance(made.write, PatchService) else {}
-    ingress = ((patch.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    assert [entry["ip"] for entry in ingress] == ([ADDRESS] if restored else [])
 
 
 def test_address_that_stays_announced_is_named_with_its_node() -> None:

@@ -12,24 +12,23 @@ from harvester_ccm.names import (
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
     REQUESTED_ADDRESS,
-    REQUESTED_FOR,
     SERVICE_FINALIZER,
-    SPECIFIED_ADDRESS,
 )
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
-from harvester_ccm.plan.service.desired import PatchService
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, UID, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import (
     VM,
-    WITHDRAWAL,
     Plan,
     World,
     messages,
     outline,
     plan,
+    record_of,
     short_write,
     snapshot_of,
 )
@@ -58,11 +57,9 @@ PLANS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="False Queued",
             write={
-                "annotations": WITHDRAWAL,
+                "annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None},
                 "finalizers": [SERVICE_FINALIZER],
-                "touch": True,
             },
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
@@ -96,7 +93,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
     "in use": (
         World(PREPARED, facts=facts(allocated={WANTED: "vms/other"})),
         Plan(
-            Phase.ADDRESS_UNAVAILABLE,
+            Phase.NEW,
             "NotReady AddressInUse",
             condition="False AddressInUse",
             write="condition",
@@ -109,10 +106,10 @@ PLANS: dict[str, tuple[World, Plan]] = {
             facts=facts(allocated={WANTED: "vms/other"}),
         ),
         Plan(
-            Phase.ADDRESS_UNAVAILABLE,
+            Phase.NEW,
             "NotReady AddressInUse",
             condition="False AddressInUse",
-            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             events=("Warning AddressInUse",),
             writes_needed=3,
         ),
@@ -120,7 +117,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
     "outside of the ranges": (
         World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool({"subnet": "10.1.0.0/24"}))}),
         Plan(
-            Phase.ADDRESS_UNAVAILABLE,
+            Phase.NEW,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
             write="condition",
@@ -130,7 +127,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
     "no such pool": (
         World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", None)}),
         Plan(
-            Phase.ADDRESS_UNAVAILABLE,
+            Phase.NEW,
             "NotReady NoMatchingPool",
             condition="False NoMatchingPool",
             write="condition",
@@ -140,7 +137,7 @@ PLANS: dict[str, tuple[World, Plan]] = {
     "a Node has it": (
         World(PREPARED, facts={**facts(), "machine_with_address": "Node n1"}),
         Plan(
-            Phase.ADDRESS_UNAVAILABLE,
+            Phase.NEW,
             "NotReady AddressInUse",
             condition="False AddressInUse",
             write="condition",
@@ -184,15 +181,6 @@ def test_vm_load_balancer_gets_the_requested_address() -> None:
     assert short_write(plan(requested, **facts()).write) == SEED
 
 
-def test_first_patch_has_the_condition_if_kube_vip_has_written_the_requested_address() -> None:
-    """Without it, the next plan would take the Service for one that another provider served."""
-    emptied = service(spec=FIELD, address=WANTED, annotations={**IN_LAN, **VM, KUBE_VIP_ADDRESSES: ""})
-    made = plan(emptied, pool_rights=RIGHTS)
-    assert made.reads_pool
-    assert isinstance(made.write, PatchService)
-    assert "conditions" in made.write.patch["status"]  # type: ignore[operator]
-
-
 def test_service_that_waited_for_an_earlier_load_balancer_of_its_name_gets_the_requested_address() -> None:
     """Its condition must not look like that of a Service whose own load balancer is replaced."""
     created = service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED, **VM}, condition=False)
@@ -208,7 +196,7 @@ BINDING: dict[str, tuple[Service, bool]] = {
     "annotation of kube-vip": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED}), True),
     "annotation": (service(annotations={**IN_LAN, REQUESTED_ADDRESS: WANTED}), True),
     "copy of the user's annotation": (
-        service(ours=True, annotations={**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID}),
+        service(ours=True, annotations={**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: f"{WANTED} {UID}"}),
         True,
     ),
     "withdrawn by this controller while the Service waits": (
@@ -217,23 +205,18 @@ BINDING: dict[str, tuple[Service, bool]] = {
             annotations={
                 **IN_LAN,
                 **SUPPRESSED,
-                REQUESTED_ADDRESS: WANTED,
-                REQUESTED_FOR: UID,
+                REQUESTED_ADDRESS: f"{WANTED} {UID}",
                 KUBE_VIP_HOST: "node-1",
             },
         ),
         True,
     ),
     "copied to another Service": (
-        service(annotations={**IN_LAN, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: "uid of the original"}),
+        service(annotations={**IN_LAN, REQUESTED_ADDRESS: f"{WANTED} uid-of-the-original"}),
         False,
     ),
     "copied with the record of the announcement": (
-        service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, ANNOUNCED_AS: "Cluster IPv4 SingleStack"}),
-        False,
-    ),
-    "copied with the note of kube-vip": (
-        service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, KUBE_VIP_HOST: "node-1"}),
+        service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, ANNOUNCED_AS: '{"uid": "other", "step": "shown"}'}),
         False,
     ),
     "kube-vip was faster": (
@@ -244,51 +227,27 @@ BINDING: dict[str, tuple[Service, bool]] = {
         service(ours=True, annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED}),
         False,
     ),
-    "pair of addresses": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: f"{WANTED},fd00::1"}), False),
+    "pair of addresses": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: f"{WANTED},fd00::1"}), True),
     "not an address": (service(spec={"loadBalancerIP": "10.0.0.020"}, annotations=IN_LAN), False),
     "none": (service(annotations=IN_LAN), False),
 }
 
 
 @pytest.mark.parametrize(("requested", "is_binding"), BINDING.values(), ids=BINDING)
-def test_binding_request(requested: Service, *, is_binding: bool) -> None:
-    assert snapshot_of(requested).request.is_binding is is_binding
+def test_request_of_a_new_service_that_has_to_be_met(requested: Service, *, is_binding: bool) -> None:
     assert plan(requested, pool_rights=RIGHTS).reads_pool is is_binding
 
 
-@pytest.mark.parametrize("setting", [KUBE_VIP_ADDRESSES, REQUESTED_ADDRESS])
-def test_first_patch_notes_on_which_service_the_user_wrote_the_annotation(setting: str) -> None:
-    written: Any = short_write(plan(service(annotations={**IN_LAN, setting: WANTED}), pool_rights=RIGHTS).write)
-    assert written["annotations"][REQUESTED_FOR] == UID
+def test_first_patch_keeps_the_address_in_the_annotation_of_kube_vip_for_this_service() -> None:
+    requested = service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED})
+    written: Any = short_write(plan(requested, pool_rights=RIGHTS).write)
+    assert written["annotations"][REQUESTED_ADDRESS] == f"{WANTED} {UID}"
     assert written["finalizers"] == [SERVICE_FINALIZER]
-
-
-def test_note_is_written_once() -> None:
-    annotations = {**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID}
-    assert short_write(plan(service(ours=True, annotations=annotations), **facts()).write) == SEED
-
-
-NOTED: dict[str, Service] = {
-    "specification": service(
-        ours=True, address=WANTED, condition=False, spec=FIELD, annotations={**IN_LAN, SPECIFIED_ADDRESS: WANTED}
-    ),
-    "annotation": service(
-        ours=True,
-        address=WANTED,
-        condition=False,
-        annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID},
-    ),
-}
-
-
-@pytest.mark.parametrize("requested", NOTED.values(), ids=NOTED)
-def test_request_of_a_new_service_counts_although_another_client_removed_the_condition(requested: Service) -> None:
-    assert plan(requested, pool_rights=RIGHTS).reads_pool
 
 
 SERVED: dict[str, Service] = {
     "shows another address": service(ours=True, address=ADDRESS, spec=FIELD, annotations=IN_LAN),
-    "had an address": service(spec=FIELD, annotations={**IN_LAN, ANNOUNCED_AS: "Cluster IPv4 SingleStack"}),
+    "had an address": service(spec=FIELD, annotations={**IN_LAN, **record_of(Step.WITHDRAWN)}),
     "the Go provider served it": service(ours=True, address=WANTED, condition=False, spec=FIELD, annotations=IN_LAN),
     "served": served(address=WANTED, spec=FIELD, annotations=IN_LAN),
 }

@@ -83,7 +83,11 @@ ROWS: dict[str, Row] = {
     "Cilium": (service(**CILIUM), NONE, Role.IGNORE),
     "Cilium cluster mesh": (service(annotations={"io.cilium/global-service": "true"}), NONE, Role.SERVE),
     "kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), NONE, Role.IGNORE),
-    "kube-vip-cloud-provider, finalizer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), NONE, Role.IGNORE),
+    "kube-vip-cloud-provider, finalizer": (
+        service(**KUBE_VIP_CLOUD, ours=True, recorded=False, **ANNOUNCED),
+        NONE,
+        Role.IGNORE,
+    ),
     "kube-vip-cloud-provider, load balancer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), LB, Role.SERVE),
     "kube-vip-cloud-provider, withdrawn": (service(**KUBE_VIP_CLOUD, ours=True, **WITHDRAWN), NONE, Role.SERVE),
     "kube-vip-cloud-provider, secondary": (

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DESCRIPTION,
     DHCP_ADDRESS,
     HEALTH_CHECK_PERIOD,
@@ -20,17 +22,16 @@ from harvester_ccm.names import (
     POOL_NAMESPACE,
     PREFIX,
     PRIMARY_SERVICE,
-    PRIMARY_SERVICE_LABEL,
     PROJECT,
     REQUESTED_ADDRESS,
     SERVICE_ANNOTATIONS,
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.announcing import read_seen
 from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType, read_request
 from harvester_ccm.plan.service.settings import ignored_on_secondary, rejected_changes
-from tests.support.builders import ADDRESS, SUPPRESSED, VM_SPEC, allocated, load_balancer, marked, served, service
+from tests.support.builders import ADDRESS, SUPPRESSED, UID, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import PRIMARY, SHARES, messages, plan, snapshot_of
 
 PORTS = (
@@ -483,37 +484,38 @@ ON_SECONDARY: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
 @pytest.mark.parametrize(("fields", "is_vm", "texts"), ON_SECONDARY.values(), ids=ON_SECONDARY.keys())
 def test_settings_without_effect_on_a_secondary(fields: dict[str, Any], texts: list[str], *, is_vm: bool) -> None:
     snapshot = snapshot_of(service(**{**fields, "annotations": {**SHARES, **fields.get("annotations", {})}}))
-    warning = ignored_on_secondary(snapshot.service, snapshot.request, snapshot.kube_vip, PRIMARY, is_vm=is_vm)
+    warning = ignored_on_secondary(snapshot.service, snapshot.request, PRIMARY, is_vm=is_vm)
     assert (warning is not None) is bool(texts)
     if warning is not None:
         assert warning.reason == IGNORED
         assert all(text in warning.message for text in texts)
 
 
-HAD_CONDITION: dict[str, tuple[dict[str, Any], bool, str]] = {
-    "a new Service": ({"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7"}}, False, "10.0.0.7"),
-    "a Service that this controller has handled": ({"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7"}}, True, ""),
-    "a secondary": (
-        {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.main"}},
-        False,
+ADDRESS_REQUESTS: dict[str, tuple[Service, str]] = {
+    "a new Service": (service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}), "10.0.0.7"),
+    "a Service with a record": (served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}), ""),
+    "a Service with the finalizer": (service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}), ""),
+    "a copy: the record is of another Service": (
+        service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7", ANNOUNCED_AS: '{"uid": "other", "step": "shown"}'}),
         "",
     ),
-    "withdrawn": ({"annotations": SUPPRESSED}, False, ""),
+    "withdrawn": (service(annotations=SUPPRESSED), ""),
     "the annotation that keeps the request": (
-        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, REQUESTED_ADDRESS: "10.0.0.7"}},
-        True,
+        served(annotations={REQUESTED_ADDRESS: f"10.0.0.7 {UID}"}),
         "10.0.0.7",
     ),
+    "the annotation that keeps the request, on a copy": (
+        service(annotations={REQUESTED_ADDRESS: "10.0.0.7 other"}),
+        "",
+    ),
+    "the annotation of a user": (served(annotations={REQUESTED_ADDRESS: "10.0.0.7"}), "10.0.0.7"),
+    "the specification": (served(spec={"loadBalancerIP": "10.0.0.7"}), "10.0.0.7"),
 }
 
 
-@pytest.mark.parametrize(("fields", "had_condition", "address"), HAD_CONDITION.values(), ids=HAD_CONDITION.keys())
-def test_annotation_of_kube_vip_is_a_request_until_the_service_is_handled(
-    fields: dict[str, Any], address: str, *, had_condition: bool
-) -> None:
-    requesting = service(**fields)
-    request = read_request(requesting, read_state(requesting), had_condition=had_condition)
-    assert request.address == address
+@pytest.mark.parametrize(("requesting", "address"), ADDRESS_REQUESTS.values(), ids=ADDRESS_REQUESTS.keys())
+def test_address_that_a_service_requests(requesting: Service, address: str) -> None:
+    assert read_request(requesting, read_seen(requesting)).address == address
 
 
 def test_port_that_harvester_does_not_document_is_named_without_a_warning() -> None:

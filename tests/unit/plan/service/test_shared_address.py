@@ -9,6 +9,7 @@ from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DESCRIPTION,
     IP_POOL,
     IPAM,
@@ -40,13 +41,10 @@ from tests.support.builders import (
 )
 from tests.unit.plan.service.snapshots import (
     PRIMARY,
-    PUBLICATION,
     READY,
-    RECORD,
     SHARED,
     SHARES,
     VM,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
@@ -97,12 +95,13 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD},
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCED_AS: f"shown, {ADDRESS}"},
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "finalizers": [SERVICE_FINALIZER],
-                "ingress": [SHOWN_443],
+                "ingress": [f"{ADDRESS} VIP 443/TCP"],
             },
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "waiting": (
@@ -112,20 +111,24 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": PUBLICATION,
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [SHOWN_443],
+                "ingress": [f"{ADDRESS} VIP 443/TCP"],
             },
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
-    "ready": (World(SHARING, facts=ALLOCATED), Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer")),
+    "ready": (
+        World(SHARING, facts=ALLOCATED),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", delay=60.0),
+    ),
     "ready, kube-vip announces it on a device": (
         World(
             served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth1", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
             facts=TO_VLAN,
         ),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "network and device are copied": (
         World(service(annotations=SHARES, **PORT), facts=TO_VLAN),
@@ -137,19 +140,22 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
                 "annotations": {
                     NETWORK: "infra/vlan9",
                     KUBE_VIP_ADDRESSES: ADDRESS,
+                    ANNOUNCED_AS: f"shown, {ADDRESS}",
                     KUBE_VIP_INTERFACE: "eth1",
-                    **RECORD,
                 },
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "finalizers": [SERVICE_FINALIZER],
-                "ingress": [SHOWN_443],
+                "ingress": [f"{ADDRESS} VIP 443/TCP"],
             },
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "ready, and a user has set ipam": (
         World(served(annotations={**SHARES, IPAM: "pool"}, labels=SHARED, **PORT), facts=ALLOCATED),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", events=("Warning SettingsIgnored",)),
+        Plan(
+            Phase.SHARING, READY, condition="True EnsuredLoadBalancer", events=("Warning SettingsIgnored",), delay=60.0
+        ),
     ),
     "another device than the one of the primary": (
         World(
@@ -162,6 +168,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
             events=("Warning NetworkDeviceChanged",),
+            delay=60.0,
         ),
     ),
     "a device, and the primary has none": (
@@ -171,6 +178,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_INTERFACE: None}},
+            delay=60.0,
         ),
     ),
     "settings of the primary": (
@@ -193,6 +201,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning SettingsIgnored", "Warning SettingsIgnored"),
+            delay=60.0,
         ),
     ),
     "a port of the primary in another protocol": (
@@ -202,11 +211,12 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": PUBLICATION,
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": ["192.168.100.20 VIP 80/UDP"],
+                "ingress": [f"{ADDRESS} VIP 80/UDP"],
             },
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "Harvester announces the address": (
@@ -215,7 +225,11 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"labels": {PRIMARY_SERVICE_LABEL: "shop.main"}, "ingress": [SHOWN_443]},
+            write={
+                "annotations": {ANNOUNCED_AS: f"delegated, {ADDRESS}"},
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "ingress": [f"{ADDRESS} VIP 443/TCP"],
+            },
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),
@@ -225,7 +239,13 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             writes_needed=3,
         ),
     ),
@@ -239,7 +259,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
     ),
     "a user lets kube-vip ignore the primary, whose address it announces": (
         World(SHARING, facts={**ALLOCATED, "primary": IGNORED_PRIMARY}),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "the primary is withdrawn": (
         World(SHARING, facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
@@ -247,7 +267,13 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             writes_needed=3,
         ),
     ),
@@ -260,7 +286,14 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": {**WITHDRAWAL, KUBE_VIP_INTERFACE: None}, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_INTERFACE: None,
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             writes_needed=3,
         ),
     ),
@@ -275,25 +308,15 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             ),
             facts=ALLOCATED,
         ),
-        Plan(
-            Phase.SHARING,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}, "touch": True},
-            delay=1.0,
-        ),
-    ),
-    "the touch is due": (
-        World(SHARING, facts={**ALLOCATED, "touch_in": 0.0}),
-        Plan(Phase.SHARING, "NotReady KubeVipResyncPending", condition="False KubeVipResyncPending", write="touch"),
+        Plan(Phase.SHARING, "NotReady Announcing", condition="False Announcing", delay=1.0),
     ),
     "the primary has another address": (
         World(SHARING, facts=TO_OTHER),
         Plan(
             Phase.SHARING,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            "NotReady Announcing",
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", ANNOUNCED_AS: "published, 10.0.0.9, again"}},
             events=("Warning AddressChanged",),
             writes_needed=3,
         ),
@@ -305,13 +328,8 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         ),
         Plan(
             Phase.SHARING,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **RECORD},
-                "ingress": ["10.0.0.9 VIP 443/TCP"],
-                "touch": True,
-            },
+            "NotReady Announcing",
+            condition="False Announcing",
             events=("Warning AddressChanged",),
             delay=1.0,
         ),
@@ -323,11 +341,12 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": PUBLICATION,
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [SHOWN_443],
+                "ingress": [f"{ADDRESS} VIP 443/TCP"],
             },
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
     "its own load balancer: withdrawal": (
@@ -336,10 +355,16 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             "NotReady DeletionPending",
             condition="False DeletionPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
-            writes_needed=12,
+            writes_needed=3,
         ),
     ),
     "its own load balancer: deletion": (
@@ -349,9 +374,10 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.SHARING,
             "NotReady DeletionPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False DeletionPending",
             write={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
+            delay=1.0,
         ),
     ),
     "its own load balancer: Harvester has not responded": (
@@ -375,7 +401,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             (allocated(),),
             {**TO_OTHER, "secondary_in_progress": True},
         ),
-        Plan(Phase.SHARING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=1.0),
+        Plan(Phase.SHARING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
     ),
     "its own load balancer is being deleted": (
         World(PAUSED, (marked(deleting=True),), ALLOCATED),
@@ -384,11 +410,12 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": PUBLICATION,
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [SHOWN_443],
+                "ingress": [f"{ADDRESS} VIP 443/TCP"],
             },
             events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
         ),
     ),
 }
@@ -399,7 +426,10 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady AddressSharingRejected",
             condition="False AddressSharingRejected",
-            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
+                "finalizers": [SERVICE_FINALIZER],
+            },
             events=("Warning AddressSharingRejected",),
         ),
     ),
@@ -409,7 +439,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady AddressSharingRejected",
             condition="False AddressSharingRejected",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             events=("Warning AddressSharingRejected",),
             writes_needed=3,
         ),
@@ -420,7 +457,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning InvalidAnnotation",),
         ),
     ),
@@ -429,7 +466,10 @@ PENDING: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
-            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
+                "finalizers": [SERVICE_FINALIZER],
+            },
             delay=60.0,
         ),
     ),
@@ -453,7 +493,13 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady Unsupported",
             condition="False Unsupported",
-            write={"annotations": SUPPRESSED},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    KUBE_VIP_IGNORE: "true",
+                    ANNOUNCED_AS: "held, Cluster IPv6 SingleStack",
+                }
+            },
             events=("Warning Unsupported",),
         ),
     ),
@@ -463,7 +509,13 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             delay=60.0,
             writes_needed=3,
         ),
@@ -473,13 +525,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
             facts={"primary": REPLACED_PRIMARY},
         ),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write="condition",
-            delay=60.0,
-        ),
+        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
     ),
     "the primary lost its address, which another load balancer has": (
         World(SHARING, facts={"primary": WITHOUT_ADDRESS, "holders": (HOLDER,)}),
@@ -487,7 +533,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             delay=60.0,
             writes_needed=3,
         ),
@@ -498,7 +551,13 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             delay=60.0,
             writes_needed=3,
         ),
@@ -509,7 +568,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             delay=60.0,
             writes_needed=3,
         ),
@@ -517,26 +583,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
     "the load balancer of the primary belongs to others: the secondary keeps the address as its primary does": (
         World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,)}),
         Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
-    "the load balancer of the primary belongs to others, and another client writes another address": (
-        World(
-            service(
-                ours=True,
-                address=ADDRESS,
-                annotations={**SHARES, KUBE_VIP_ADDRESSES: "10.0.0.9"},
-                labels=SHARED,
-                **PORT,
-            ),
-            facts={"primary": PRIMARY, "holders": (CLONED,)},
-        ),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}, "touch": True},
-            delay=60.0,
-            writes_needed=3,
-        ),
     ),
     "the load balancer of the primary belongs to others for 60 s": (
         World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,), "waited": 60.0}),
@@ -554,7 +600,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             delay=60.0,
             writes_needed=3,
         ),
@@ -569,7 +622,13 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             delay=60.0,
             writes_needed=3,
         ),
@@ -580,7 +639,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady AddressSharingRejected",
             condition="False AddressSharingRejected",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             events=("Warning AddressSharingRejected",),
             writes_needed=3,
         ),
@@ -610,7 +676,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady AddressSharingRejected",
             condition="False AddressSharingRejected",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             events=("Warning AddressSharingRejected",),
             writes_needed=3,
         ),
@@ -621,7 +694,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
-            write={"annotations": SUPPRESSED},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
             events=("Warning InvalidAnnotation",),
         ),
     ),
@@ -634,7 +707,14 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.SHARING_PENDING,
             "NotReady InvalidAnnotation",
             condition="False InvalidAnnotation",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
             events=("Warning InvalidAnnotation",),
             writes_needed=3,
         ),
@@ -646,51 +726,82 @@ PENDING: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning AddressSharingRejected",),
+            delay=60.0,
         ),
     ),
 }
+OF_PRIMARY: Final = allocated(PRIMARY, name="demo-shop-main-1", uid="lb-main")
+"""The load balancer that has the address."""
 FORMER: dict[str, tuple[World, Plan]] = {
     "the address is withdrawn": (
-        World(served(labels=SHARED)),
+        World(served(labels=SHARED), facts={"holders": (OF_PRIMARY,)}),
         Plan(
-            Phase.FORMER_SECONDARY,
+            Phase.ADDRESS_TAKEN,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+            },
+            delay=1.0,
             writes_needed=3,
         ),
     ),
     "with the device": (
-        World(served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"})),
+        World(served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"}), facts={"holders": (OF_PRIMARY,)}),
         Plan(
-            Phase.FORMER_SECONDARY,
+            Phase.ADDRESS_TAKEN,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write={
-                "annotations": {**WITHDRAWAL, KUBE_VIP_INTERFACE: None},
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_INTERFACE: None,
+                    KUBE_VIP_IGNORE: None,
+                },
                 "labels": {PRIMARY_SERVICE_LABEL: None},
-                "ingress": [],
-                "touch": True,
             },
+            delay=1.0,
             writes_needed=3,
         ),
     ),
-    "withdrawn by another client": (
-        World(service(ours=True, address=ADDRESS, annotations=WITHDRAWN, labels=SHARED)),
+    "withdrawn": (
+        World(
+            service(ours=True, address=ADDRESS, annotations=WITHDRAWN, labels=SHARED),
+            facts={"holders": (OF_PRIMARY,), "since": 1.0},
+        ),
         Plan(
-            Phase.FORMER_SECONDARY,
+            Phase.ADDRESS_TAKEN,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": []},
+            write={
+                "annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: f"held, {ADDRESS}, again"},
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+                "ingress": [],
+            },
+            delay=1.0,
         ),
     ),
     "Harvester announced it": (
-        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED, labels=SHARED)),
+        World(
+            service(ours=True, address=ADDRESS, annotations=SUPPRESSED, labels=SHARED),
+            facts={"holders": (OF_PRIMARY,)},
+        ),
         Plan(
-            Phase.FORMER_SECONDARY,
+            Phase.ADDRESS_TAKEN,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"labels": {PRIMARY_SERVICE_LABEL: None}, "annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            write={
+                "annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"},
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+                "ingress": [],
+            },
+            delay=1.0,
         ),
     ),
 }

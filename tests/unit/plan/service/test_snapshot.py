@@ -29,11 +29,11 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UUID,
-    LEASE_NOTE_OUTDATED,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
 )
 from harvester_ccm.plan.service.address_pools import PoolRights
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices
@@ -54,7 +54,7 @@ from tests.support.builders import (
     service,
 )
 from tests.support.node_objects import instance, node, vm
-from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, snapshot_of
+from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, record_of, snapshot_of
 
 OTHER_UID: Final = "another"
 UNDECODED: Final = Unread(f"vms/{LB_NAME}", "lb-uid", "x")
@@ -355,12 +355,14 @@ def test_load_balancer_of_others_does_not_allocate_the_address_of_a_primary(fore
 
 
 NOTED: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_LEASE: ADDRESS}
-OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
+OUTDATED: Final = {
+    **NOTED,
+}
 DHCP: Final = {"ip": DHCP_ADDRESS, "name": "demo-shop-main-1"}
 ADDRESSES_OF_PRIMARY: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "leased": ({"address": ADDRESS, "annotations": NOTED}, DHCP, {DHCP_ADDRESS, ADDRESS}),
     "leased and recorded, the status was emptied": (
-        {"annotations": NOTED},
+        {"annotations": {**NOTED, **record_of(Step.SHOWN, DHCP_ADDRESS, uid=PRIMARY.metadata.uid)}},
         {**DHCP, "address": ADDRESS},
         {DHCP_ADDRESS, ADDRESS},
     ),
@@ -375,10 +377,10 @@ ADDRESSES_OF_PRIMARY: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]]
         {DHCP_ADDRESS},
     ),
     "to be leased, noted before": ({"annotations": OUTDATED}, DHCP, {DHCP_ADDRESS}),
-    "leased again": (
+    "withdrawn": (
         {"address": ADDRESS, "annotations": {**NOTED, KUBE_VIP_ADDRESSES: ""}},
         {**DHCP, "address": ADDRESS},
-        {DHCP_ADDRESS, ADDRESS},
+        {DHCP_ADDRESS},
     ),
     "Harvester has leased it": (
         {"address": ADDRESS, "annotations": SUPPRESSED},
@@ -407,23 +409,6 @@ def test_copy_of_an_address_on_the_load_balancer_of_a_primary_allocates_nothing(
     snapshot = observe(listed_store([PRIMARY, secondary], [moved], None), secondary, CLUSTER)
     assert snapshot.primary_allocated == {"10.0.0.9"}
     assert isinstance(plan_service(snapshot).verdict, NotReady)
-
-
-DESCRIBED: Final = allocated(spec={"description": "shop/web of cluster demo"})
-HAD_CONDITION: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {
-    "it has one": (served(), (), True),
-    "Go provider": (served(condition=False), (allocated(),), False),
-    "another client removed it": (served(condition=False), (DESCRIBED,), True),
-    "another client removed it, no load balancer": (served(condition=False), (), False),
-    "not served": (service(address=ADDRESS), (DESCRIBED,), False),
-}
-
-
-@pytest.mark.parametrize(("concerned", "own", "expected"), HAD_CONDITION.values(), ids=HAD_CONDITION.keys())
-def test_condition_that_another_client_removed_is_known(
-    concerned: Service, own: tuple[LoadBalancer, ...], *, expected: bool
-) -> None:
-    assert snapshot_of(concerned, *own).request.had_condition is expected
 
 
 MAY_DELETE: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {

@@ -7,23 +7,27 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    DHCP_ADDRESS,
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
     LB_OWNER,
     LB_RECONCILE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
+    VM_NAME,
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.desired import DeleteLoadBalancer
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of, plan_service
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceState
-from harvester_ccm.plan.service.switching import awaits_resync
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
@@ -31,13 +35,13 @@ from tests.unit.plan.service.snapshots import (
     READY,
     VM,
     VM_LOAD_BALANCER,
-    WITHDRAWAL,
     WITHDRAWN,
     Plan,
     World,
     messages,
     outline,
     plan,
+    record_of,
     snapshot_of,
 )
 
@@ -48,7 +52,9 @@ WITHDRAWN_PINNED: Final = service(ours=True, address=ADDRESS, annotations={**WIT
 HOSTED_LEAVING: Final = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **CLUSTER_TYPE})
 """A Service on its way from a VM load balancer."""
 HOSTED_PINNED: Final = service(
-    ours=True, address=ADDRESS, annotations={**SUPPRESSED, **CLUSTER_TYPE, IP_POOL: "vlan100"}
+    ours=True,
+    address=ADDRESS,
+    annotations={**SUPPRESSED, **CLUSTER_TYPE, IP_POOL: "vlan100", **record_of(Step.HELD, again=True)},
 )
 DHCP: Final = {IPAM: "dhcp"}
 MISMATCH: Final = {"harvester_check": HarvesterCheck.MISMATCH}
@@ -78,6 +84,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={"change": LB_NAME, "status": {"address": ADDRESS}},
+            delay=60.0,
         ),
     ),
     "dry run, pinned pool and withdrawal": (
@@ -86,7 +93,14 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             Phase.SWITCHING,
             "NotReady ReplacementPending",
             condition="False ReplacementPending",
-            write={"annotations": {IP_POOL: "vlan100", **WITHDRAWAL}, "touch": True},
+            write={
+                "annotations": {
+                    IP_POOL: "vlan100",
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
@@ -99,39 +113,13 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             Phase.SWITCHING,
             "NotReady ReplacementPending",
             condition="False ReplacementPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
-            then={"delete": LB_NAME},
-            events=("Normal ChangingWorkloadType",),
-            dry_run=True,
-            writes_needed=12,
-        ),
-    ),
-    "a touch comes first": (
-        World(served(annotations=VM), (allocated(),), {"touch_in": 0.5}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write="condition",
-            delay=0.5,
-        ),
-    ),
-    "a touch is due": (
-        World(served(annotations=VM), (allocated(),), {"touch_in": 0.0}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady KubeVipResyncPending",
-            condition="False KubeVipResyncPending",
-            write="touch",
-        ),
-    ),
-    "a touch that is not permitted is repeated after minutes": (
-        World(served(annotations=VM), (allocated(),), {"touch_in": 300.0}),
-        Plan(
-            Phase.SWITCHING,
-            "NotReady ReplacementPending",
-            condition="False ReplacementPending",
-            write={"annotations": {IP_POOL: "vlan100", **WITHDRAWAL}, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
@@ -146,6 +134,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             condition="False ReplacementPending",
             write={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
+            delay=1.0,
         ),
     ),
     "deletion, an earlier process withdrew the address without the pool": (
@@ -157,20 +146,21 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             write={"annotations": {IP_POOL: "vlan100"}},
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
+            delay=1.0,
             dry_run=True,
         ),
     ),
     "secondaries announce the address": (
         World(WITHDRAWN_PINNED, (allocated(),), {"own_secondaries": (SECONDARY,)}),
-        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=5.0),
+        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
     ),
     "a secondary announces the address that kube-vip has read before another client let it ignore the Service": (
         World(WITHDRAWN_PINNED, (allocated(),), {"own_secondaries": (IGNORED_SECONDARY,)}),
-        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=5.0),
+        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
     ),
     "a secondary is being reconciled": (
         World(WITHDRAWN_PINNED, (allocated(),), {"secondary_in_progress": True}),
-        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=1.0),
+        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
     ),
     "secondaries have withdrawn the address": (
         World(
@@ -184,31 +174,34 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             condition="False ReplacementPending",
             write={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
+            delay=1.0,
         ),
     ),
     "the old one is being deleted": (
         World(WITHDRAWN_PINNED, (allocated(deleting=True),)),
-        Plan(Phase.OLD_TERMINATING, "NotReady ReplacementPending", condition="True EnsuredLoadBalancer", delay=30.0),
+        Plan(Phase.OLD_TERMINATING, "NotReady ReplacementPending", condition="False ReplacementPending", delay=1.0),
     ),
     "creation": (
         World(WITHDRAWN_PINNED),
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="True EnsuredLoadBalancer",
-            write={"create": LB_NAME, "ipam": "pool", "ipPool": "vlan100", **VM_SPEC},
+            condition="False Queued",
+            write={
+                "create": LB_NAME,
+                "workloadType": "vm",
+                "ipam": "pool",
+                "ipPool": "vlan100",
+                "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+                "backendServerSelector": {VM_NAME: ["vm-1", "vm-2"]},
+            },
             events=("Normal EnsuringLoadBalancer",),
-            delay=30.0,
+            delay=1.0,
         ),
     ),
     "the new one has its address": (
         World(WITHDRAWN_PINNED, (VM_LOAD_BALANCER,)),
-        Plan(
-            Phase.ANNOUNCED_BY_HARVESTER,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_IGNORE: "true"}},
-        ),
+        Plan(Phase.ANNOUNCED_BY_HARVESTER, READY, condition="True EnsuredLoadBalancer", delay=1.0),
     ),
     "Harvester has not responded": (
         World(service(ours=True, annotations={**SUPPRESSED, **VM}), (marked(),)),
@@ -258,7 +251,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.SWITCHING,
             "NotReady ReplacementPending",
-            write={"finalizers": [SERVICE_FINALIZER]},
+            write={"annotations": {ANNOUNCED_AS: "held"}, "finalizers": [SERVICE_FINALIZER]},
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
@@ -269,7 +262,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             service(
                 ours=True,
                 address=ADDRESS,
-                annotations={**VM, **DHCP, KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_HOST: "n1"},
+                annotations={**VM, **DHCP, KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_HOST: "n1", KUBE_VIP_LEASE: ADDRESS},
             ),
             (marked(ip="0.0.0.0", address=ADDRESS, spec={"ipam": "dhcp"}),),
         ),
@@ -277,7 +270,13 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             Phase.SWITCHING,
             "NotReady ReplacementPending",
             condition="False ReplacementPending",
-            write={"annotations": WITHDRAWAL, "touch": True},
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: "",
+                    ANNOUNCED_AS: "withdrawn, 0.0.0.0, again, from n1",
+                    KUBE_VIP_IGNORE: None,
+                }
+            },
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
@@ -285,15 +284,43 @@ TO_VM: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "of an address from DHCP, withdrawn and deleted": (
-        World(service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, **DHCP})),
-        Plan(Phase.NEW, "NotReady ReplacementPending", condition="False ReplacementPending", write={"ingress": []}),
-    ),
-    "of an address from DHCP, not shown any more": (
-        World(service(ours=True, annotations={**WITHDRAWN, **VM, **DHCP})),
+        World(
+            service(
+                ours=True,
+                address=ADDRESS,
+                annotations={**WITHDRAWN, **VM, **DHCP, **record_of(Step.WITHDRAWN, DHCP_ADDRESS, again=True)},
+            ),
+            facts={"since": 1.0},
+        ),
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"create": LB_NAME, "ipam": "dhcp", **VM_SPEC},
+            condition="False Queued",
+            write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, 0.0.0.0, again"}, "ingress": []},
+            then={
+                "create": LB_NAME,
+                "workloadType": "vm",
+                "ipam": "dhcp",
+                "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+                "backendServerSelector": {VM_NAME: ["vm-1", "vm-2"]},
+            },
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+    "of an address from DHCP, not shown any more": (
+        World(service(ours=True, annotations={**WITHDRAWN, **VM, **DHCP}), facts={"since": 1.0}),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again"}},
+            then={
+                "create": LB_NAME,
+                "workloadType": "vm",
+                "ipam": "dhcp",
+                "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+                "backendServerSelector": {VM_NAME: ["vm-1", "vm-2"]},
+            },
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
         ),
@@ -306,7 +333,7 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             Phase.SWITCHING,
             "NotReady ReplacementPending",
             condition="False ReplacementPending",
-            write={"annotations": {IP_POOL: "vlan100"}},
+            write={"annotations": {IP_POOL: "vlan100", ANNOUNCED_AS: f"held, {ADDRESS}, again"}},
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
@@ -323,7 +350,6 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=12,
         ),
     ),
     "deletion": (
@@ -342,27 +368,19 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            condition="True EnsuredLoadBalancer",
+            condition="False Queued",
             write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool", "ipPool": "vlan100"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
         ),
     ),
-    "of an address from DHCP": (
-        World(service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **CLUSTER_TYPE, **DHCP})),
-        Plan(
-            Phase.NEW,
-            "NotReady ReplacementPending",
-            condition="False ReplacementPending",
-            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
-        ),
-    ),
     "of an address from DHCP, not shown any more": (
-        World(service(ours=True, annotations={**WITHDRAWN, **CLUSTER_TYPE, **DHCP})),
+        World(service(ours=True, annotations={**WITHDRAWN, **CLUSTER_TYPE, **DHCP}), facts={"since": 1.0}),
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again"}},
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
         ),
@@ -379,14 +397,19 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=12,
         ),
     ),
 }
 REJECTED: dict[str, tuple[World, Plan]] = {
     "without node ports": (
         World(served(annotations=VM, **NO_NODE_PORTS), (allocated(),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", events=("Warning Unsupported",)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning Unsupported",),
+            delay=60.0,
+        ),
     ),
     "another Harvester": (
         World(served(annotations=VM), (allocated(),), MISMATCH),
@@ -395,11 +418,12 @@ REJECTED: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning HarvesterMismatch",),
+            delay=60.0,
         ),
     ),
     "VMs not listed": (
         World(served(annotations=VM), (allocated(),), {"harvester_check": HarvesterCheck.UNKNOWN}),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "invalid ipam": (
         World(served(annotations={**VM, IPAM: "static"}), (allocated(),)),
@@ -408,6 +432,7 @@ REJECTED: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning InvalidAnnotation",),
+            delay=60.0,
         ),
     ),
     "another cluster has the name": (
@@ -420,11 +445,12 @@ REJECTED: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning LoadBalancerOwnershipConflict",),
+            delay=60.0,
         ),
     ),
     "the same type": (
         World(served(annotations=CLUSTER_TYPE), (allocated(),)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
 }
 
@@ -456,14 +482,6 @@ def test_change_to_another_harvester_says_how_to_continue() -> None:
     (message,) = messages(plan(served(annotations=VM), allocated(), **MISMATCH), Reason.HARVESTER_MISMATCH)
     assert "The workload type is not changed" in message
     assert "--allow-harvester-change" in message
-
-
-@pytest.mark.parametrize(
-    ("touch_in", "is_awaited"), [(None, False), (0.0, False), (0.5, True), (1.0, True), (1.1, False)]
-)
-def test_touch_in_a_moment_is_awaited(touch_in: float | None, *, is_awaited: bool) -> None:
-    assert awaits_resync(snapshot_of(served(), allocated(), touch_in=touch_in)) is is_awaited
-    assert not awaits_resync(snapshot_of(served(), VM_LOAD_BALANCER, touch_in=touch_in))
 
 
 def test_time_without_an_address_before_the_switch_does_not_count() -> None:

@@ -1,15 +1,16 @@
 """Which addresses count as virtual IPs, which are no addresses of a Node."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.kube.errors import KubeError, Unreachable
-from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, REQUESTED_ADDRESS
+from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
+from harvester_ccm.plan.service.announcing import Step
 from harvester_ccm.plan.service.virtual_ips import virtual_ips_of_load_balancer, virtual_ips_of_service
 from tests.support.builders import ADDRESS, CLUSTER, listed_store, load_balancer, served, service
+from tests.unit.plan.service.snapshots import record_of
 
 MANY = ",".join(f"10.0.0.{n}, fd00::{n}" for n in range(1, 200))
 SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {
@@ -35,9 +36,10 @@ def test_address_that_annotation_and_status_have_counts() -> None:
     assert virtual_ips_of_service(announced) == {"10.0.0.9"}
 
 
+RECORD: Final = record_of(Step.SHOWN, "10.0.0.9")
 OF_ANOTHER_PROGRAM: dict[str, tuple[dict[str, Any], set[str]]] = {
     "kube-vip announces another address, which its load balancer has": (
-        {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}},
+        {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **RECORD}},
         set(),
     ),
     "kube-vip announces another address of the specification": (
@@ -71,31 +73,6 @@ def test_tenant_cannot_declare_a_virtual_ip(kind: str, *, ours: bool) -> None:
 )
 def test_virtual_ips_of_a_load_balancer(fields: dict[str, Any], expected: set[str]) -> None:
     assert virtual_ips_of_load_balancer(load_balancer(**fields)) == expected
-
-
-REQUESTS: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "requested in the specification": ({"spec": {"loadBalancerIP": ADDRESS}, "condition": False}, set()),
-    "requested in the specification, and ready": ({"spec": {"loadBalancerIP": ADDRESS}}, {ADDRESS}),
-    "requested in the annotation": ({"annotations": {REQUESTED_ADDRESS: ADDRESS}, "condition": False}, set()),
-}
-
-
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [("AddressNotAnnounced", {ADDRESS}), ("KubeVipResyncPending", set()), ("NoMatchingPool", set())],
-)
-def test_requested_address_that_harvester_has_allocated_counts_although_no_node_is_noted(
-    reason: str, expected: set[str]
-) -> None:
-    shown = served(spec={"loadBalancerIP": ADDRESS})
-    condition = replace(shown.status.conditions[0], status="False", reason=reason)
-    status = replace(shown.status, conditions=(condition,))
-    assert virtual_ips_of_service(replace(shown, status=status)) == expected
-
-
-@pytest.mark.parametrize(("fields", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_requested_address_counts_only_if_the_service_is_ready(fields: dict[str, Any], expected: set[str]) -> None:
-    assert virtual_ips_of_service(served(**fields)) == expected
 
 
 def test_owner_of_an_address() -> None:

@@ -1,7 +1,7 @@
 """The walks of one Service on the page for contributors: real plans, write after write.
 
 ``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes the tables into the page, else they are compared. Before each write, a
-controller that has just started plans the same write.
+controller that has just started plans the same write, or waits for the time that the other one has waited already.
 """
 
 import os
@@ -14,19 +14,18 @@ from msgspec.structs import replace
 
 from devenv.contributor_tables import PAGE, table, with_section
 from harvester_ccm import names
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import WHOLE_LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.plan.service.announcing import STEP_SECONDS, Record
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     PatchService,
     ServicePlan,
-    TriggerKubeVipResync,
+    TouchEndpoints,
     Write,
 )
-from harvester_ccm.plan.service.kube_vip import RESYNC_AFTER_SECONDS
-from harvester_ccm.plan.service.lease_wait import FIRST_REQUEST_SECONDS
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.patch import sent_patch
 from harvester_ccm.plan.service.phase import Phase
@@ -41,8 +40,8 @@ WORDS: Final = {
     names.KUBE_VIP_ADDRESSES: "`loadbalancerIPs`",
     names.KUBE_VIP_IGNORE: "`ignore`",
     names.KUBE_VIP_DDNS: "`ddns`",
+    names.KUBE_VIP_HOST: "`vipHost`",
     names.IP_POOL: "`ip-pool`",
-    names.ANNOUNCED_AS: "`announced-as`",
 }
 """Short names of annotations on the page."""
 
@@ -81,55 +80,43 @@ class Walk:
             plan = plan_service(snapshot)
             self._check_restart(plan)
             self.state.enter(plan.phase, self.now)
-            self.state.note_lease_wait(snapshot, plan.waiting_reason, self.now)
-            self.rows.append(_row(event, plan, snapshot))
-            event = ""
+            is_waiting = _is_next_step_due(plan)
+            if not is_waiting:
+                self.rows.append(_row(event, plan, snapshot))
+                event = ""
             if plan.write is not None:
                 self._carry_out(plan.write)
-            elif _waits_for_touch(plan):
-                self.now += plan.look_again_after or 0.0
+            elif is_waiting:
+                self.now += STEP_SECONDS
             else:
                 return
 
     def _check_restart(self, plan: ServicePlan) -> None:
-        """Check that a controller which has just started plans the same write.
-
-        While the condition says that kube-vip has to announce an address again, it touches the endpoints at once, also
-        if that was done just before.
-        """
-        state = ServiceState()
-        state.resume(self._snapshot(state), self.now)
-        restarted = plan_service(self._snapshot(state))
+        """Check that a controller which has just started plans the same write, or waits for one that takes time."""
+        restarted = plan_service(self._snapshot(ServiceState()))
         assert restarted.phase == plan.phase
-        if state.resync_at is not None and restarted.write != plan.write:
-            assert restarted.write == TriggerKubeVipResync()
-        else:
-            assert restarted.write == plan.write
+        assert restarted.write == plan.write or _is_next_step_due(restarted) or self.state.touches
 
     def _snapshot(self, state: ServiceState) -> ServiceSnapshot:
         service = SERVICES.decode(msgspec.json.encode(self.service))
         load_balancers = [] if self.load_balancer is None else [_decoded(self.load_balancer)]
         store = listed_store([service], load_balancers, ("vm-1",))
+        state.see_record(service, self.now)
         found = observe(store, service, CLUSTER)
         return replace(found, remembered=state, now=self.now, wall_time="2026-11-21T08:00:00Z")
 
     def _carry_out(self, write: Write) -> None:
         match write:
-            case PatchService(patch=patch, triggers_resync=touches, requests_lease=requests):
+            case PatchService(patch=patch):
                 self._patch(patch)
-                if requests:
-                    self.state.note_lease_request(self.now)
-                if touches:
-                    self.state.resync_at = self.now + RESYNC_AFTER_SECONDS
             case CreateLoadBalancer(body=body):
                 self.load_balancer = merged(body, {"metadata": {"uid": "lb-uid", "resourceVersion": "1"}})
             case ChangeLoadBalancer() if self.load_balancer is not None:
                 self.load_balancer = changed_document(_decoded(self.load_balancer), write)
             case DeleteLoadBalancer():
                 self.change_load_balancer({"metadata": {"deletionTimestamp": DELETED_AT}})
-            case TriggerKubeVipResync():
-                self.state.note_touch()
-                self.state.resync_at = None
+            case TouchEndpoints():
+                self.state.count_touch(self.now, is_permitted=True)
 
     def _patch(self, patch: Mapping[str, object]) -> None:
         assert self.service is not None
@@ -147,14 +134,18 @@ def _decoded(document: Document) -> LoadBalancer:
 def _row(event: str, plan: ServicePlan, snapshot: ServiceSnapshot) -> tuple[str, ...]:
     phase = Phase(plan.phase)
     module = PLANS[phase].__module__.rpartition(".")[2]
-    return (event, f"`{phase}`", f"`{module}.py`", f"`{snapshot.kube_vip.mode.name}`", _words(plan, snapshot.service))
+    return (event, f"`{phase}`", f"`{module}.py`", _step(snapshot.record), _words(plan))
 
 
-def _words(plan: ServicePlan, service: Service) -> str:
+def _step(record: Record | None) -> str:
+    return "" if record is None else f"`{record.step}`"
+
+
+def _words(plan: ServicePlan) -> str:
     """Return the write of a plan in the words of the page."""
     match plan.write:
-        case PatchService(patch=patch, triggers_resync=touches):
-            return f"Patch the Service: {', '.join(_changes(patch))}{'; touch due in 1 s' if touches else ''}"
+        case PatchService(patch=patch):
+            return f"Patch the Service: {', '.join(_changes(patch))}"
         case CreateLoadBalancer():
             return "Create the load balancer"
         case ChangeLoadBalancer(annotations=annotations, status=status):
@@ -162,9 +153,9 @@ def _words(plan: ServicePlan, service: Service) -> str:
             return f"Change the load balancer: {', '.join(fields)}"
         case DeleteLoadBalancer():
             return "Delete the load balancer"
-        case TriggerKubeVipResync():
+        case TouchEndpoints():
             return "Touch an EndpointSlice"
-    return "None: wait a second" if _waits_for_touch(plan) else f"None: {_verdict_words(plan)}"
+    return f"None: {_verdict_words(plan)}"
 
 
 def _verdict_words(plan: ServicePlan) -> str:
@@ -176,8 +167,10 @@ def _verdict_words(plan: ServicePlan) -> str:
     return "done"
 
 
-def _waits_for_touch(plan: ServicePlan) -> bool:
-    return plan.write is None and plan.waiting_reason == names.Reason.KUBE_VIP_RESYNC_PENDING
+def _is_next_step_due(plan: ServicePlan) -> bool:
+    """Return whether the controller only lets a second pass before the next step of the announcement."""
+    delay = plan.look_again_after
+    return plan.write is None and delay is not None and delay <= STEP_SECONDS
 
 
 def _changes(patch: Mapping[str, Any]) -> list[str]:
@@ -186,6 +179,9 @@ def _changes(patch: Mapping[str, Any]) -> list[str]:
     if "finalizers" in metadata:
         changes.append("finalizer" if names.SERVICE_FINALIZER in metadata["finalizers"] else "no finalizer")
     for key, value in metadata.get("annotations", {}).items():
+        if key == names.ANNOUNCED_AS:
+            changes.append("no record" if value is None else f"record `{msgspec.json.decode(value)['step']}`")
+            continue
         word = WORDS[key]
         if value is None:
             changes.append(f"no {word}")
@@ -242,6 +238,8 @@ def switch() -> Walk:
         address = ADDRESS if workload_type == "vm" else ""
         walk.change_load_balancer(merged(ALLOCATED, {"status": {"address": address}}))
         walk.reconcile("Harvester allocates the address")
+    walk.change_service(ANNOUNCED)
+    walk.reconcile("kube-vip announces it")
     return walk
 
 
@@ -255,9 +253,7 @@ def to_dhcp() -> Walk:
     walk.reconcile("An administrator deletes the load balancer")
     walk.change_load_balancer(merged(ALLOCATED, {"status": {"allocatedAddress": {"ip": names.DHCP_ADDRESS}}}))
     walk.reconcile("Harvester writes `0.0.0.0`")
-    walk.now += FIRST_REQUEST_SECONDS
-    walk.reconcile("kube-vip notes no lease for 10 s")
-    note = {names.KUBE_VIP_LEASE: LEASE, names.KUBE_VIP_HARDWARE: "02:00:00:00:00:01"}
+    note = {names.KUBE_VIP_LEASE: LEASE, names.KUBE_VIP_HOST: "node-1"}
     walk.change_service({"metadata": {"annotations": note}})
     ports = [{"port": 80, "protocol": "TCP"}]
     walk.change_service({"status": {"loadBalancer": {"ingress": [{"ip": LEASE, "ipMode": "VIP", "ports": ports}]}}})
@@ -276,7 +272,7 @@ def to_local() -> Walk:
 
 @pytest.mark.parametrize("walk", [life, switch, to_dhcp, to_local], ids=lambda walk: str(walk.__name__))
 def test_walk_on_the_page_is_that_of_the_plans(walk: Callable[[], Walk]) -> None:
-    head = ("What happens", "Phase", "Plan in", "kube-vip", "Write")
+    head = ("What happens", "Phase", "Plan in", "Record", "Write")
     page = PAGE.read_text(encoding="utf-8")
     current = with_section(page, walk.__name__, table(head, walk().rows))
     if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):

@@ -1,0 +1,708 @@
+"""Announcing: what kube-vip has to do with a Service, how far this controller is with it, and the next step.
+
+Three things decide. ``Seen`` is what kube-vip can read on the Service and has written there. ``Record`` is what this
+controller did last: one annotation, which each step writes in the patch that makes the step. ``Wish`` is what the plan
+wants. ``next_step`` compares them. It is pure, and begins anew whenever record and wish differ, so it heals from any
+state. Nothing else reads or writes kube-vip's annotations.
+
+What kube-vip does, by its versions 0.9 to 1.2 in ARP mode (recordings in ``tests/devenv/recordings``):
+
+* It announces any address that it finds in its annotation, else in the specification, else in the status. An empty
+  annotation makes it withdraw the address. It skips all events of a Service with ``ignore``, also the withdrawal.
+* After another address than before it needs a second event of the Service and then a touch of an EndpointSlice (1.2).
+* After a withdrawal it needs another spelling of an unused annotation in a later patch (1.1.2 and 1.2).
+* It notes its node in ``vipHost`` when it announces, and never removes that. Whoever removes it gets it back with the
+  next announcement: the receipt.
+* With DHCP it writes the lease to ``requestedIP`` and to the status, once.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harvester_ccm import names
+from harvester_ccm.config import Announcer
+from harvester_ccm.model.core import Service, ipv4_text
+
+Annotations = Mapping[str, str | None]
+"""Annotations to write; None removes a key."""
+
+ADDRESS_ANNOTATION: Final = names.KUBE_VIP_ADDRESSES
+DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
+IGNORE_ANNOTATION: Final = names.KUBE_VIP_IGNORE
+LEASE_ANNOTATION: Final = names.KUBE_VIP_LEASE
+RECEIPT_ANNOTATION: Final = names.KUBE_VIP_HOST
+"""Keys of kube-vip's annotations, for messages."""
+STEP_SECONDS: Final = 1.0
+"""Time between two steps: kube-vip gets it to read the one before. An earlier touch has no effect."""
+TOUCH_SECONDS: Final = (1.0, 4.0, 10.0, 30.0)
+"""Time from a step to its first touch, and from each touch to the next one. Further touches follow after three times
+the time of the one before, as long as a receipt is missing."""
+LEASE_SECONDS: Final = 30.0
+"""Time that kube-vip gets to write a lease to the status after the publication."""
+_WITHDRAWN: Final = ""
+"""Value of the address annotation that makes kube-vip announce nothing."""
+_SPELLINGS: Final = ("False", "FALSE")
+"""Values of kube-vip's annotation for dynamic DNS that mean its default, and that users hardly write."""
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+"""Values of that annotation that switch dynamic DNS on."""
+_LEASES_LENGTH: Final = 100
+"""Characters of kube-vip's annotation that are read: it has at most one IPv4 and one IPv6 address."""
+_RECORD_LENGTH: Final = 1000
+"""Characters of the record that are read: this controller writes less."""
+
+
+class Step(StrEnum):
+    """What this controller did last. A new process continues there.
+
+    The docstring of each tells what was written, and after ``Next:`` what follows.
+    """
+
+    HELD = auto()
+    """kube-vip announces nothing and ignores the Service. Next: the first address, or another one."""
+    DELEGATED = auto()
+    """So does it, and Harvester announces the address in the status. Next: the first address for kube-vip."""
+    WITHDRAWN = auto()
+    """The annotation is empty, and kube-vip reads it. Next: it ignores the Service, if an address is to follow."""
+    ADOPTED = auto()
+    """Another provider, or another version of this one, had published the address. Next: as after SHOWN."""
+    PUBLISHED = auto()
+    """The address is published. Next: touches, and the receipt."""
+    RESPELLED = auto()
+    """So is it, and an unused annotation has another spelling. Next: one more event, then as after PUBLISHED."""
+    ANNOUNCED = auto()
+    """kube-vip announces the address. It may withdraw it for a moment, because it handles older events of the Service,
+    or another field that it compares has changed. Next: touches."""
+    SHOWN = auto()
+    """kube-vip announces the address, or no receipt is expected. Next: nothing. If the status was emptied: touches."""
+
+
+_HELD: Final = frozenset({Step.HELD, Step.DELEGATED})
+"""Steps after which kube-vip ignores the Service."""
+_PUBLISHED: Final = frozenset({Step.ADOPTED, Step.PUBLISHED, Step.RESPELLED, Step.ANNOUNCED, Step.SHOWN})
+"""Steps after which kube-vip announces the address of the record, or is about to."""
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """What this controller did last with a Service, in its annotation ``announced-as``, as JSON."""
+
+    uid: str
+    """UID of the Service: on a copy, the record is none."""
+    step: Step
+    address: str = ""
+    """The address that was published last, ``0.0.0.0`` for a lease; empty if none ever was."""
+    fields: str = ""
+    """``Seen.compared`` at the last step."""
+    again: bool = True
+    """Whether kube-vip may have announced the Service before."""
+    needs_respelling: bool = False
+    """Whether kube-vip probably stays silent without another spelling: after a withdrawal, and for another lease."""
+    was_respelled: bool = False
+    """Whether this address has been published with another spelling."""
+    node: str = ""
+    """The node of the receipt that was removed with the publication."""
+    answers: bool = False
+    """Whether kube-vip has written a receipt that was removed before."""
+
+    @property
+    def is_published(self) -> bool:
+        """Whether kube-vip announces the address, or is about to."""
+        return self.step in _PUBLISHED
+
+
+class Seen(Struct, frozen=True):
+    """What kube-vip can read on a Service, and what it has written there.
+
+    Several clients write the annotations: every combination occurs.
+    """
+
+    uid: str
+    annotated: str | None
+    """The annotation with the address: ``0.0.0.0`` for one from DHCP, empty for none; None without the annotation."""
+    specified: str
+    """``spec.loadBalancerIP``."""
+    status: tuple[str, ...]
+    """Addresses in the status."""
+    ignored: bool
+    """Whether kube-vip ignores the Service."""
+    device: str | None
+    """Device of the nodes on which the address is announced; None for kube-vip's default device."""
+    node: str
+    """The node that announces the address, as kube-vip noted; empty if it noted none."""
+    noted_leases: tuple[str, ...]
+    """Addresses that kube-vip has last leased by DHCP, or that a user wants it to request there."""
+    ddns: str | None
+    """The annotation for dynamic DNS; None without it."""
+    compared: str
+    """The fields that kube-vip compares besides the address (``compared_fields``)."""
+
+    @property
+    def read_address(self) -> str:
+        """The address that kube-vip reads; empty if it reads none."""
+        if self.annotated is not None:
+            return self.annotated
+        if self.specified:
+            return self.specified
+        return self.status[0] if self.status else ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether kube-vip ignores a Service that it must not announce: only this controller writes both."""
+        return self.annotated == _WITHDRAWN and self.ignored
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the annotation makes kube-vip announce nothing."""
+        return self.annotated == _WITHDRAWN
+
+    @property
+    def may_announce(self) -> bool:
+        """Whether kube-vip may announce an address now."""
+        return bool(self.read_address)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing shows that kube-vip has ever had an address of the Service."""
+        return not (self.annotated or self.specified or self.status or self.node)
+
+    @property
+    def ipv4_of_pair(self) -> str:
+        """The IPv4 address of an annotation with one address of each family; empty if it has no such pair.
+
+        kube-vip announces both. A load balancer of Harvester has no IPv6 address.
+        """
+        first, comma, second = (self.annotated or "").partition(",")
+        if not comma:
+            return ""
+        if _is_ipv6(second):
+            return ipv4_text(first)
+        return ipv4_text(second) if _is_ipv6(first) else ""
+
+    @property
+    def leases(self) -> tuple[str, ...]:
+        """The addresses in the status that kube-vip has noted as leases."""
+        return tuple(address for address in self.status if _normal(address) in self.noted_leases)
+
+    def shows(self, address: str) -> bool:
+        """Return whether the status has exactly this address; for ``0.0.0.0``, a lease."""
+        if address == names.DHCP_ADDRESS:
+            return bool(self.leases)
+        return self.status == (address,)
+
+
+class Goal(StrEnum):
+    """What a plan wants kube-vip to do with a Service."""
+
+    LEAVE = auto()
+    """What it does now: nothing is known that says otherwise."""
+    HOLD = auto()
+    """Announce nothing, and be ready for an address: the Service waits, or Harvester announces it."""
+    WITHDRAW = auto()
+    """Announce nothing: the Service is being removed."""
+    RELEASE = auto()
+    """Forget this controller: its annotations are removed."""
+    ANNOUNCE = auto()
+    """Announce an address."""
+
+
+class Wish(Struct, frozen=True):
+    """What a plan wants kube-vip to do."""
+
+    goal: Goal
+    address: str = ""
+    """The address to announce, ``0.0.0.0`` for one from DHCP. With HOLD, the one that Harvester announces."""
+    device: str | None = None
+    """Device of the nodes to annotate; empty removes the annotation, None leaves it."""
+    has_lease: bool = False
+    """Whether the lease of ``0.0.0.0`` is known."""
+    had_address: bool = False
+    """Whether the load balancer of the Service has an address, so that a Service without any trace is not new."""
+
+
+LEAVE: Final = Wish(Goal.LEAVE)
+HOLD: Final = Wish(Goal.HOLD)
+WITHDRAW: Final = Wish(Goal.WITHDRAW)
+
+
+class Progress(StrEnum):
+    """How far the announcement of an address is."""
+
+    NONE = auto()
+    """No address is to be announced, or nothing is known about it."""
+    SILENT = auto()
+    """The address is withdrawn, or is about to be."""
+    WAITING = auto()
+    """The address is published, and kube-vip has not noted it yet."""
+    SHOWN = auto()
+    """The address is announced, as far as the cluster shows it."""
+    IGNORED = auto()
+    """A user has made kube-vip ignore the Service."""
+
+
+class Next(Struct, frozen=True):
+    """The next step of announcing."""
+
+    progress: Progress
+    annotations: Annotations = {}
+    """The annotations that the patch of the Service writes, the record included."""
+    holds_status: bool = False
+    """Whether the status is left to a later patch, which is an event of its own for kube-vip."""
+    clears_status: bool = False
+    """Whether the patch also clears the status: the address that appears there next is the lease."""
+    touch: bool = False
+    """Whether an EndpointSlice is touched, if nothing else is left to write."""
+    is_receipt_expected: bool = False
+    """Whether kube-vip must note the address before it counts as announced."""
+    is_noted: bool = False
+    """Whether kube-vip has noted that it announces the address, now or when the record was completed."""
+    look_again_after: float | None = None
+    """Seconds until the next step is due; None if it follows from a change."""
+
+
+class Timers(Struct, frozen=True):
+    """What a process remembers of a Service. Losing it repeats a step."""
+
+    since: float = 0.0
+    """Seconds since this process saw the record change."""
+    touches: int = 0
+    """How often it has touched the endpoints since then."""
+    since_touch: float = 0.0
+    """Seconds since the last touch; those since the record changed before the first one."""
+
+
+def next_step(seen: Seen, record: Record | None, wish: Wish, timers: Timers, announcer: Announcer) -> Next:
+    """Return the next step towards what a plan wants."""
+    match wish.goal:
+        case Goal.LEAVE:
+            step = Next(Progress.NONE)
+        case Goal.HOLD:
+            step = _hold(seen, record, wish, timers)
+        case Goal.WITHDRAW:
+            step = _withdraw_for_good(seen, record)
+        case Goal.RELEASE:
+            step = Next(Progress.NONE, _release(seen))
+        case Goal.ANNOUNCE:
+            step = _announce(seen, record, wish, timers, announcer)
+    if wish.device is None:
+        return step
+    return replace(step, annotations={**step.annotations, names.KUBE_VIP_INTERFACE: wish.device or None})
+
+
+def _hold(seen: Seen, record: Record | None, wish: Wish, timers: Timers) -> Next:
+    """Withdraw what kube-vip may announce, and have it ignore the Service afterwards.
+
+    kube-vip does not withdraw the address of a Service that it ignores, so these are two patches. A new Service, on
+    which it finds nothing, gets both at once: with one alone it blocks for 30 s, or announces nothing any more.
+    """
+    if record is None:
+        return _hold_without_record(seen, wish)
+    if seen.is_untouched and seen.annotated is None:
+        # Nothing is left to withdraw.
+        return _held(replace(record, again=True), wish)
+    if record.is_published or not _is_as_withdrawn(seen, record):
+        return _empty(seen, record)
+    if record.step is Step.WITHDRAWN and timers.since < STEP_SECONDS:
+        return Next(Progress.SILENT, holds_status=True, look_again_after=STEP_SECONDS - timers.since)
+    return _held(record, wish)
+
+
+def _hold_without_record(seen: Seen, wish: Wish) -> Next:
+    """A Service on which kube-vip finds nothing is new, unless its load balancer shows that it has lost everything.
+
+    kube-vip has withdrawn the address then, or will with the event of the loss.
+    """
+    if is_ignored_by_user(seen, None):
+        return Next(Progress.IGNORED, is_noted=bool(seen.node))
+    may_be_new = seen.is_untouched and not wish.had_address
+    if seen.is_held or (seen.is_untouched and seen.annotated is None):
+        return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not may_be_new), wish)
+    return _empty(seen, None)
+
+
+def _is_as_withdrawn(seen: Seen, record: Record) -> bool:
+    """Return whether kube-vip's annotations are as this controller left them when it withdrew the address."""
+    return seen.is_withdrawn and seen.ignored == (record.step in _HELD)
+
+
+def _held(record: Record, wish: Wish) -> Next:
+    annotations = {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
+    held = replace(record, step=Step.HELD)
+    if wish.address:
+        held = replace(record, step=Step.DELEGATED, address=wish.address)
+    return _with_record(Next(Progress.SILENT, annotations), held)
+
+
+def _empty(seen: Seen, record: Record | None) -> Next:
+    """Have kube-vip withdraw the address, in a patch of its own."""
+    address = "" if record is None else record.address
+    annotations = {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
+    step = Next(Progress.SILENT, annotations, holds_status=True)
+    return _with_record(step, _following(seen, record, Step.WITHDRAWN, address))
+
+
+def _withdraw_for_good(seen: Seen, record: Record | None) -> Next:
+    """Have kube-vip withdraw the address. It would skip the deletion of a Service with an address that it ignores."""
+    if record is None and seen.is_untouched:
+        return Next(Progress.SILENT)
+    is_done = seen.is_withdrawn if record is None else not record.is_published and _is_as_withdrawn(seen, record)
+    if is_done:
+        return Next(Progress.SILENT)
+    return replace(_empty(seen, record), holds_status=False)
+
+
+def _release(seen: Seen) -> Annotations:
+    removed: Annotations = {
+        names.KUBE_VIP_ADDRESSES: None,
+        names.KUBE_VIP_IGNORE: None,
+        names.ANNOUNCED_AS: None,
+    }
+    return {**removed, names.KUBE_VIP_DDNS: None} if seen.ddns in _SPELLINGS else removed
+
+
+def _announce(seen: Seen, record: Record | None, wish: Wish, timers: Timers, announcer: Announcer) -> Next:
+    if record is None:
+        return _announce_without_record(seen, wish, announcer)
+    if record.step is Step.WITHDRAWN or (record.is_published and seen.is_withdrawn):
+        # Another client can have emptied the annotation, too.
+        return replace(_hold(seen, record, HOLD, timers), holds_status=True)
+    if not _is_as_published(seen, record, wish):
+        return _publish(seen, record, wish.address, announcer)
+    if seen.ignored:
+        return Next(Progress.IGNORED, is_noted=bool(seen.node))
+    if record.fields != seen.compared:
+        return _with_new_fields(seen, record, announcer)
+    return _after_publication(seen, record, timers, announcer)
+
+
+def _is_as_published(seen: Seen, record: Record, wish: Wish) -> bool:
+    """Return whether the wanted address is published. A lease that was lost afterwards has to be requested again."""
+    if not record.is_published or record.address != wish.address or seen.annotated != wish.address:
+        return False
+    is_lease = wish.address == names.DHCP_ADDRESS
+    return not is_lease or wish.has_lease or record.step in {Step.PUBLISHED, Step.RESPELLED}
+
+
+def _announce_without_record(seen: Seen, wish: Wish, announcer: Announcer) -> Next:
+    """Adopt a Service that another provider has published; withdraw the address of any other one first.
+
+    A Service that shares the address of another one can be new.
+    """
+    is_announced = bool(seen.node) or not seen.ignored
+    if seen.annotated == wish.address and seen.shows(wish.address) and is_announced:
+        adopted = Record(seen.uid, Step.ADOPTED, wish.address, seen.compared, node=seen.node)
+        return _with_record(replace(_shown(seen, adopted, announcer), holds_status=True), adopted)
+    if seen.is_untouched and not seen.ignored and not wish.had_address:
+        return _publish_first(seen, wish.address, announcer)
+    held = _hold_without_record(seen, Wish(Goal.HOLD, had_address=True))
+    return replace(held, holds_status=bool(held.annotations))
+
+
+def _publish(seen: Seen, record: Record, address: str, announcer: Announcer) -> Next:
+    """Publish an address that kube-vip does not announce yet.
+
+    The first one of a Service is complete in one patch. Any other one is one patch for kube-vip's annotations, and one
+    for the status and the condition: kube-vip 1.2 needs a second event. The patch removes the receipt, which kube-vip
+    then writes again. With DHCP it clears the status: the next address there is the lease.
+    """
+    if not record.again and not seen.node and seen.is_held:
+        return _publish_first(seen, address, announcer)
+    is_lease = address == names.DHCP_ADDRESS
+    needs_respelling = record.needs_respelling or not record.is_published or not seen.annotated or is_lease
+    published = replace(_following(seen, record, Step.PUBLISHED, address), needs_respelling=needs_respelling)
+    annotations = {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None, names.KUBE_VIP_HOST: None}
+    step = Next(Progress.WAITING, annotations, holds_status=True, clears_status=is_lease)
+    return _with_record(step, published)
+
+
+def _publish_first(seen: Seen, address: str, announcer: Announcer) -> Next:
+    annotations = {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None}
+    step = Next(Progress.SHOWN, annotations, clears_status=address == names.DHCP_ADDRESS)
+    first = Record(seen.uid, Step.PUBLISHED, address, seen.compared, again=False)
+    if announcer is Announcer.KUBE_VIP:
+        return _with_record(replace(step, progress=Progress.WAITING, is_receipt_expected=True), first)
+    if address == names.DHCP_ADDRESS:
+        return _with_record(step, first)
+    return _with_record(step, replace(first, step=Step.SHOWN))
+
+
+def _following(seen: Seen, record: Record | None, step: Step, address: str) -> Record:
+    """Return the record of a step after which kube-vip announces something else than before."""
+    following = Record(seen.uid, step, address, seen.compared, node=seen.node)
+    if record is None:
+        return following
+    return replace(following, node=seen.node or record.node, answers=record.answers)
+
+
+def _with_new_fields(seen: Seen, record: Record, announcer: Announcer) -> Next:
+    """Record another field that kube-vip compares. It may have withdrawn the address for that, for a moment."""
+    if record.step in {Step.PUBLISHED, Step.RESPELLED}:
+        changed = replace(record, step=Step.PUBLISHED, fields=seen.compared, again=True)
+        return _with_record(_waiting(seen, changed, Timers(), announcer), changed)
+    return _with_record(_shown(seen, record, announcer), replace(record, step=Step.ANNOUNCED, fields=seen.compared))
+
+
+def _after_publication(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
+    """Return the step after the publication of an address that is still the wanted one."""
+    match record.step:
+        case Step.ANNOUNCED:
+            return _after_announcement(seen, record, timers, announcer)
+        case Step.PUBLISHED:
+            return _after_publishing(seen, record, timers, announcer)
+        case Step.RESPELLED:
+            return _after_respelling(seen, record, timers, announcer)
+    shown = _shown(seen, record, announcer)
+    if seen.status:
+        return shown
+    # The API server empties the status of a Service that is of another type for a moment. kube-vip may need a touch.
+    return _with_record(shown, replace(record, step=Step.ANNOUNCED, again=True))
+
+
+def _shown(seen: Seen, record: Record, announcer: Announcer) -> Next:
+    """Return the state of an address that is left alone: nothing is known against it."""
+    is_kube_vip = announcer is Announcer.KUBE_VIP
+    is_noted = bool(seen.node) or (record.step in {Step.ANNOUNCED, Step.SHOWN} and is_kube_vip)
+    return Next(Progress.SHOWN, is_noted=is_noted, is_receipt_expected=is_kube_vip)
+
+
+def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
+    """A touch is what kube-vip needs to announce the address again, and changes nothing where it does."""
+    shown = _shown(seen, record, announcer)
+    if timers.touches >= len(TOUCH_SECONDS):
+        return _with_record(shown, replace(record, step=Step.SHOWN))
+    return _with_touch(shown, timers)
+
+
+def _after_respelling(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
+    """kube-vip needs one more event of the Service after it has read the other spelling, unless it has noted it."""
+    if _is_noted(seen, record):
+        return _completed(seen, record, announcer, Next(Progress.SHOWN, is_noted=True))
+    waiting = _waiting(seen, record, timers, announcer)
+    if timers.since < STEP_SECONDS:
+        return replace(waiting, look_again_after=STEP_SECONDS - timers.since)
+    return _with_record(waiting, replace(record, step=Step.PUBLISHED, needs_respelling=False, was_respelled=True))
+
+
+def _after_publishing(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
+    waiting = _waiting(seen, record, timers, announcer)
+    if timers.touches == 0 and record.again and seen.node and not seen.shows(record.address):
+        # An instance of kube-vip that ends has written the status and its node.
+        return replace(waiting, annotations={names.KUBE_VIP_HOST: None})
+    if waiting.progress is Progress.SHOWN and _is_complete(seen, record, timers, announcer):
+        return _completed(seen, record, announcer, waiting)
+    if _has_lost_lease(seen, record, timers):
+        return _publish(seen, replace(record, again=True), record.address, announcer)
+    if not record.again:
+        return waiting
+    if timers.touches < _touches_before_respelling(record) or not _may_respell(seen, record, announcer):
+        return _with_touch(waiting, timers)
+    if timers.since_touch < STEP_SECONDS:
+        return replace(waiting, look_again_after=STEP_SECONDS - timers.since_touch)
+    other = _SPELLINGS[1] if seen.ddns == _SPELLINGS[0] else _SPELLINGS[0]
+    respelled = replace(waiting, annotations={names.KUBE_VIP_DDNS: other}, holds_status=True)
+    return _with_record(respelled, replace(record, step=Step.RESPELLED))
+
+
+def _has_lost_lease(seen: Seen, record: Record, timers: Timers) -> bool:
+    """Return whether kube-vip has noted its node, and another client has removed the lease from the status since.
+
+    kube-vip writes a lease once, so it has to be requested again.
+    """
+    is_for_lease = record.address == names.DHCP_ADDRESS
+    return is_for_lease and bool(seen.node) and not seen.leases and timers.since >= LEASE_SECONDS
+
+
+def _completed(seen: Seen, record: Record, announcer: Announcer, step: Next) -> Next:
+    answers = record.answers or (record.again and bool(seen.node))
+    needs_touches = record.again and announcer is not Announcer.OTHER
+    completed = Step.ANNOUNCED if needs_touches else Step.SHOWN
+    return _with_record(step, replace(record, step=completed, needs_respelling=False, answers=answers))
+
+
+def _waiting(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
+    """Return the state of a published address: it is touched in any case, and noted where that is expected.
+
+    The first address of a Service needs no touch.
+    """
+    is_expected = announcer is Announcer.KUBE_VIP or (announcer is Announcer.AUTO and record.answers)
+    is_noted = _is_noted(seen, record)
+    is_touched = timers.touches > 0 or not record.again
+    is_respelled_soon = record.needs_respelling and _may_respell(seen, record, announcer)
+    is_over = record.step is Step.PUBLISHED and not is_respelled_soon
+    is_shown = is_touched and (is_noted or (is_over and not is_expected))
+    progress = Progress.SHOWN if is_shown else Progress.WAITING
+    return Next(progress, is_receipt_expected=is_expected, is_noted=is_noted)
+
+
+def _is_noted(seen: Seen, record: Record) -> bool:
+    """Return whether kube-vip has noted that it announces the address; a lease belongs to it."""
+    return bool(seen.node) and (record.address != names.DHCP_ADDRESS or bool(seen.leases))
+
+
+def _is_complete(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> bool:
+    """Return whether no further touch is due for an address that counts as announced."""
+    if record.address == names.DHCP_ADDRESS and not seen.leases:
+        return False
+    is_over = announcer is Announcer.OTHER or timers.touches >= len(TOUCH_SECONDS)
+    return is_over or bool(seen.node)
+
+
+def _may_respell(seen: Seen, record: Record, announcer: Announcer) -> bool:
+    """Return whether kube-vip can be made to begin with the Service anew, by another spelling.
+
+    It compares the text of the annotation for dynamic DNS, and all spellings of false mean its default.
+    """
+    return not record.was_respelled and seen.ddns not in _TRUE and announcer is not Announcer.OTHER
+
+
+def _touches_before_respelling(record: Record) -> int:
+    """Without a withdrawal, the touches are enough as a rule. A DHCP server may need some seconds after the first."""
+    if not record.needs_respelling:
+        return len(TOUCH_SECONDS)
+    return 2 if record.address == names.DHCP_ADDRESS else 1
+
+
+def _with_touch(step: Next, timers: Timers) -> Next:
+    left = _seconds_to_touch(timers.touches) - timers.since_touch
+    return replace(step, touch=True) if left <= 0 else replace(step, look_again_after=left)
+
+
+def _seconds_to_touch(touches: int) -> float:
+    """Return the seconds between the touch of this number, counted from 0, and what comes before it."""
+    if touches < len(TOUCH_SECONDS):
+        return TOUCH_SECONDS[touches]
+    # A much larger exponent would overflow a float.
+    further = min(touches + 1 - len(TOUCH_SECONDS), 20)
+    return TOUCH_SECONDS[-1] * 3.0**further
+
+
+def _with_record(step: Next, record: Record) -> Next:
+    """Return a step that writes the record."""
+    return replace(step, annotations={**step.annotations, names.ANNOUNCED_AS: written_record(record)})
+
+
+def is_ignored_by_user(seen: Seen, record: Record | None) -> bool:
+    """Return whether a user, and not this controller, makes kube-vip ignore the Service."""
+    if not seen.ignored or seen.is_held:
+        return False
+    return record is None or record.is_published
+
+
+def written_record(record: Record) -> str:
+    """Return the value of the annotation."""
+    return msgspec.json.encode(record).decode()
+
+
+def read_record(service: Service) -> Record | None:
+    """Return what this controller did last with a Service; None if there is no record, or that of another Service."""
+    text = service.metadata.annotation(names.ANNOUNCED_AS)
+    if not text or len(text) > _RECORD_LENGTH:
+        return None
+    try:
+        record = msgspec.json.decode(text, type=Record)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return record if record.uid == service.metadata.uid else None
+
+
+def has_record_of_others(service: Service) -> bool:
+    """Return whether a Service has a record that is none: it is a copy, or the record is not readable."""
+    return bool(service.metadata.annotation(names.ANNOUNCED_AS)) and read_record(service) is None
+
+
+def read_seen(service: Service) -> Seen:
+    """Return what kube-vip reads on a Service and has written there."""
+    annotation = service.metadata.annotation
+    return Seen(
+        uid=service.metadata.uid,
+        annotated=annotation(names.KUBE_VIP_ADDRESSES),
+        specified=service.spec.load_balancer_ip,
+        status=service.addresses,
+        ignored=annotation(names.KUBE_VIP_IGNORE) == "true",
+        device=annotation(names.KUBE_VIP_INTERFACE),
+        node=noted_node(service),
+        noted_leases=_noted_leases(annotation(names.KUBE_VIP_LEASE) or ""),
+        ddns=annotation(names.KUBE_VIP_DDNS),
+        compared=compared_fields(service),
+    )
+
+
+def noted_node(service: Service) -> str:
+    """Return the node that kube-vip has noted on a Service; empty if it has noted none."""
+    return service.metadata.annotation(names.KUBE_VIP_HOST) or ""
+
+
+def compared_fields(service: Service) -> str:
+    """Return the fields that kube-vip compares besides the address, with the defaults of the API server.
+
+    All spellings that leave dynamic DNS off are the same here: this controller changes one into another.
+    """
+    spec = service.spec
+    fields = [
+        spec.external_traffic_policy or "Cluster",
+        ",".join(spec.ip_families) or "IPv4",
+        spec.ip_family_policy or "SingleStack",
+    ]
+    annotation = service.metadata.annotation
+    if annotation(names.KUBE_VIP_DDNS) in _TRUE:
+        fields.append("DDNS")
+    lease_name = annotation(names.KUBE_VIP_LEASE_NAME)
+    if lease_name:
+        fields.append(f"lease {lease_name[:_LEASES_LENGTH]}")
+    return " ".join(fields)
+
+
+def complete(differing: Annotations, wanted: Annotations) -> Annotations:
+    """Return the annotations of a patch: those that differ, and ``ignore`` if kube-vip must not ignore a withdrawal.
+
+    Another client may have set ``ignore`` since the Service was read. kube-vip would not withdraw the address then.
+    """
+    is_withdrawal = differing.get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
+    if is_withdrawal and wanted.get(names.KUBE_VIP_IGNORE) is None:
+        return {**differing, names.KUBE_VIP_IGNORE: None}
+    return differing
+
+
+def makes_ignored(annotations: Annotations) -> bool:
+    """Return whether kube-vip ignores the Service after a patch with these annotations."""
+    return annotations.get(names.KUBE_VIP_IGNORE) == "true"
+
+
+def leases_of(seen: Seen, record: Record | None, *, recorded: str) -> tuple[str, ...]:
+    """Return the addresses that kube-vip has leased by DHCP for a Service, as far as the Service shows it.
+
+    Those in the status count: it was cleared for the publication. kube-vip writes a lease once, and other clients can
+    remove it or its note. Then ``recorded`` shows it, the copy that this controller made on the load balancer.
+    """
+    if record is None:
+        return seen.leases if seen.annotated == names.DHCP_ADDRESS and not seen.ignored else ()
+    if not record.is_published or record.address != names.DHCP_ADDRESS:
+        return ()
+    is_copied = bool(recorded) and record.step in {Step.SHOWN, Step.ADOPTED, Step.ANNOUNCED}
+    return (recorded,) if is_copied and not seen.leases else seen.leases
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text.strip())
+    except ValueError:
+        return False
+    return True
+
+
+def _normal(address: str) -> str:
+    """Return an address in the usual form; empty for another text."""
+    try:
+        return str(ip_address(address.strip()))
+    except ValueError:
+        return ""
+
+
+def _noted_leases(text: str) -> tuple[str, ...]:
+    """Return the addresses in kube-vip's annotation for DHCP; texts that are none are left out."""
+    addresses = map(_normal, text[:_LEASES_LENGTH].split(","))
+    return tuple(address for address in addresses if address)

@@ -1,0 +1,401 @@
+"""Ready or not: the condition and the Events of a published address, by what kube-vip has noted."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.config import Announcer
+from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.harvester import ClusterIdentity
+from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    DHCP_ADDRESS,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    LOAD_BALANCER_CLASS,
+    LOAD_BALANCER_READY,
+)
+from harvester_ccm.plan.service.announcing import TOUCH_SECONDS, Record, Step, written_record
+from harvester_ccm.plan.service.desired import ServicePlan
+from harvester_ccm.plan.service.dhcp_lease import LEASE_GRACE_SECONDS
+from harvester_ccm.plan.service.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.plan import plan_service
+from harvester_ccm.plan.service.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, NOTE_SECONDS
+from tests.support.builders import ADDRESS, CLUSTER, UID, allocated, served
+from tests.unit.plan.service.snapshots import SHARED, SHARES, reasons, short_condition, short_write, snapshot_of
+
+KUBE_VIP: Final = replace(CLUSTER, announcer=Announcer.KUBE_VIP)
+OTHER: Final = replace(CLUSTER, announcer=Announcer.OTHER)
+USUAL: Final = f"The load balancer has address {ADDRESS}"
+CLASS: Final = {"loadBalancerClass": LOAD_BALANCER_CLASS}
+LOCAL: Final = {"externalTrafficPolicy": "Local"}
+NOTED: Final = {KUBE_VIP_HOST: "n1"}
+ALL_TOUCHES: Final = len(TOUCH_SECONDS)
+
+
+def published(
+    step: Step = Step.SHOWN, *, more: Mapping[str, str] | None = None, again: bool = True, **fields: Any
+) -> Service:
+    """Return a Service whose record has this step; ``more`` are further annotations.
+
+    Until kube-vip has noted the address, it has no condition.
+    """
+    answers = bool(fields.pop("answers", False))
+    fields.setdefault("condition", step is not Step.PUBLISHED)
+    spec = fields.get("spec", {})
+    compared = f"{spec.get('externalTrafficPolicy', 'Cluster')} IPv4 SingleStack"
+    record = Record(UID, step, ADDRESS, compared, again=again, answers=answers)
+    return served(annotations={ANNOUNCED_AS: written_record(record), **(more or {})}, **fields)
+
+
+def with_condition(concerned: Service, status: str, reason: str, message: str = "old") -> Service:
+    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message=message)
+    return replace(concerned, status=replace(concerned.status, conditions=(condition,)))
+
+
+FIRST: Final = published(Step.PUBLISHED, again=False)
+AGAIN: Final = published(Step.PUBLISHED)
+ANSWERED: Final = published(Step.PUBLISHED, answers=True)
+SHOWN: Final = published()
+ADOPTED: Final = published(Step.ADOPTED)
+
+
+class Case(NamedTuple):
+    """A published Service, what is known about it, and what follows."""
+
+    expected: str
+    """The write, status and reason of the condition, the Events, and what is next."""
+    service: Service = FIRST
+    cluster: ClusterIdentity = KUBE_VIP
+    reading: Reading = Reading.NONE
+    since: float = NOTE_SECONDS
+    """Seconds since the publication."""
+    touches: int = 0
+    since_touch: float | None = None
+    others_at: float | None = None
+    """Seconds after the publication at which kube-vip last noted a node on another Service."""
+    read_before: float = 0.0
+    """Seconds since the endpoints were read."""
+
+
+def plan_of(case: Case) -> ServicePlan:
+    """Return the plan of a case."""
+    facts: dict[str, Any] = {} if case.others_at is None else {"last_announced_at": case.others_at - case.since}
+    snapshot = snapshot_of(
+        case.service, allocated(), cluster=case.cluster, since=case.since, touches=case.touches, **facts
+    )
+    snapshot.remembered.endpoints = Endpoints(case.reading, -case.read_before)
+    if case.since_touch is not None:
+        snapshot.remembered.touched_at = -case.since_touch
+    return plan_service(snapshot)
+
+
+def outcome(plan: ServicePlan) -> str:
+    """Return the write if it is not of the condition alone, status and reason of the condition, and what is next."""
+    write = short_write(plan.write)
+    parts = []
+    if write == "touch":
+        parts.append("touch")
+    elif write not in (None, "condition"):  # a write is a dictionary
+        parts.append("patch")
+    parts += [short_condition(plan.condition), *reasons(plan)]
+    if plan.reads_endpoints:
+        parts.append("read")
+    if plan.look_again_after is not None:
+        parts.append(f"again in {plan.look_again_after:g}")
+    return ", ".join(parts)
+
+
+CASES: Final[dict[str, Case]] = {
+    "first, in time": Case("False Announcing, again in 6", since=4),
+    "first, 10 s: the endpoints are read": Case("False Announcing, read", since=FIRST_READING_SECONDS),
+    "first, 10 s, no endpoint": Case(
+        "True EnsuredLoadBalancer, Normal NoEndpoints", reading=Reading.MISSING, since=FIRST_READING_SECONDS
+    ),
+    "first, 10 s, an endpoint": Case(
+        "False Announcing, again in 50", reading=Reading.EXIST, since=FIRST_READING_SECONDS
+    ),
+    "first, 10 s, unreadable": Case(
+        "False Announcing, again in 50", reading=Reading.UNREADABLE, since=FIRST_READING_SECONDS
+    ),
+    "first, late": Case("False AddressNotAnnounced, Warning AddressNotAnnounced", reading=Reading.EXIST),
+    "first, late, unreadable": Case("True EnsuredLoadBalancer, Normal AnnouncementUnknown", reading=Reading.UNREADABLE),
+    "first, late, kube-vip noted another Service": Case(
+        "False Announcing, again in 40", reading=Reading.EXIST, others_at=40
+    ),
+    "first, others were noted for an hour": Case(
+        "False AddressNotAnnounced, Warning AddressNotAnnounced",
+        reading=Reading.EXIST,
+        others_at=MAX_PROGRESS_SECONDS + 50,
+        since=MAX_PROGRESS_SECONDS + NOTE_SECONDS,
+    ),
+    "first, read long ago": Case("False Announcing, read", reading=Reading.EXIST, read_before=READ_AGAIN_SECONDS),
+    "first, noted": Case("patch, True EnsuredLoadBalancer", published(Step.PUBLISHED, more=NOTED, again=False)),
+    "first, announcer not known": Case(
+        "True EnsuredLoadBalancer, again in 56", published(again=False), CLUSTER, since=4
+    ),
+    "first, announcer not known, late": Case("True EnsuredLoadBalancer, read", published(again=False), CLUSTER),
+    "first, announcer not known, late, an endpoint": Case(
+        "True EnsuredLoadBalancer, Normal AnnouncementUnknown", published(again=False), CLUSTER, Reading.EXIST
+    ),
+    "first, announcer not known, late, no endpoint": Case(
+        "True EnsuredLoadBalancer, Normal NoEndpoints", published(again=False), CLUSTER, Reading.MISSING
+    ),
+    "first, another announcer": Case("True EnsuredLoadBalancer", published(again=False), OTHER, Reading.EXIST),
+    "again, before the touch": Case("False Announcing, again in 0.5", AGAIN, CLUSTER, since=0.5),
+    "again, the touch": Case("False Announcing, again in 59", AGAIN, CLUSTER, since=1),
+    "again, touched, announcer not known": Case(
+        "True EnsuredLoadBalancer, again in 4", AGAIN, CLUSTER, since=2, touches=1
+    ),
+    "again, touched, kube-vip has answered before": Case(
+        "False Announcing, again in 4", ANSWERED, CLUSTER, since=2, touches=1
+    ),
+    "again, touched, kube-vip": Case("False Announcing, again in 4", AGAIN, since=2, touches=1),
+    "again, touched, another announcer": Case("patch, True EnsuredLoadBalancer", AGAIN, OTHER, since=2, touches=1),
+    "again, touched and noted": Case(
+        "patch, True EnsuredLoadBalancer", published(Step.PUBLISHED, more=NOTED), since=2, touches=1
+    ),
+    "again, late, kube-vip has answered before": Case(
+        "False AddressNotAnnounced, Warning AddressNotAnnounced, again in 1",
+        ANSWERED,
+        CLUSTER,
+        Reading.EXIST,
+        touches=ALL_TOUCHES,
+    ),
+    "again, late, kube-vip": Case(
+        "False AddressNotAnnounced, Warning AddressNotAnnounced, again in 1",
+        AGAIN,
+        KUBE_VIP,
+        Reading.EXIST,
+        touches=ALL_TOUCHES,
+    ),
+    "again, late, no endpoint": Case(
+        "True EnsuredLoadBalancer, Normal NoEndpoints, again in 1",
+        AGAIN,
+        KUBE_VIP,
+        Reading.MISSING,
+        touches=ALL_TOUCHES,
+    ),
+    "shown, noted": Case("True EnsuredLoadBalancer", published(more=NOTED)),
+    "shown, the note was removed, kube-vip": Case("True EnsuredLoadBalancer", SHOWN, reading=Reading.EXIST),
+    "shown, never noted, announcer not known": Case(
+        "True EnsuredLoadBalancer, Normal AnnouncementUnknown", SHOWN, CLUSTER, Reading.EXIST
+    ),
+    "another policy, noted": Case(
+        "True EnsuredLoadBalancer, again in 4", published(Step.ANNOUNCED, more=NOTED), since=2, touches=1
+    ),
+    "adopted, noted": Case("True EnsuredLoadBalancer", published(Step.ADOPTED, more=NOTED)),
+    "adopted, not noted, kube-vip, an endpoint": Case(
+        "True EnsuredLoadBalancer, Warning AddressNotAnnounced", ADOPTED, reading=Reading.EXIST
+    ),
+    "adopted, not noted, announcer not known": Case(
+        "True EnsuredLoadBalancer, Normal AnnouncementUnknown", ADOPTED, CLUSTER, Reading.EXIST
+    ),
+    "a user has it ignored": Case(
+        "False AddressNotAnnounced, Warning AddressNotAnnounced", published(more={KUBE_VIP_IGNORE: "true"})
+    ),
+    "a user has it ignored, noted": Case(
+        "True EnsuredLoadBalancer, Normal AnnouncementUnknown", published(more={**NOTED, KUBE_VIP_IGNORE: "true"})
+    ),
+    "policy Local": Case(
+        "True EnsuredLoadBalancer, Warning LocalTrafficPolicy, Normal NoEndpoints",
+        published(Step.PUBLISHED, again=False, spec=LOCAL),
+        reading=Reading.MISSING,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_published_service(case: Case) -> None:
+    assert outcome(plan_of(case)) == case.expected
+
+
+TEXTS: Final[dict[str, tuple[Case, list[str]]]] = {
+    "no endpoint": (CASES["first, 10 s, no endpoint"], ["has no endpoint", "Pod of the Service is ready"]),
+    "policy Local": (
+        CASES["policy Local"],
+        ["No endpoint of the Service takes traffic", "externalTrafficPolicy Local"],
+    ),
+    "unknown": (
+        CASES["shown, never noted, announcer not known"],
+        ["No node has noted", "set --announcer=other", "check that the kube-vip Pods run"],
+    ),
+    "not announced": (
+        CASES["first, late"],
+        ["that the kube-vip Pods run", "svc_namespace and lb_class_only", "its log", "before 1.1.2"],
+    ),
+    "class": (
+        CASES["first, late"]._replace(service=published(Step.PUBLISHED, again=False, spec=CLASS)),
+        [f"that it serves class {LOAD_BALANCER_CLASS} (lb_class_name; chart: kube-vip.harvesterClass)"],
+    ),
+    "policy Local, with endpoints": (
+        CASES["first, late"]._replace(service=published(Step.PUBLISHED, again=False, spec=LOCAL)),
+        ["runs on a node with a Pod of the Service", "runOn all", "svc_election"],
+    ),
+    "unreadable": (CASES["first, late, unreadable"], ["that a Pod of the Service is ready"]),
+    "ignored": (
+        CASES["a user has it ignored"],
+        ["kube-vip.io/ignore with value 'true'", f"annotate service web {KUBE_VIP_IGNORE}-"],
+    ),
+    "ignored, noted": (CASES["a user has it ignored, noted"], ["until it restarts", "remove the annotation"]),
+}
+
+
+@pytest.mark.parametrize(("case", "texts"), TEXTS.values(), ids=TEXTS.keys())
+def test_text_names_the_cause(case: Case, texts: list[str]) -> None:
+    plan = plan_of(case)
+    condition = plan.condition
+    assert condition is not None
+    assert plan.events[-1].message in condition.message, "the condition repeats the Event"
+    for text in texts:
+        assert text in condition.message
+    if condition.status == "True":
+        assert condition.message.startswith(f"{USUAL}. ")
+
+
+def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_missing() -> None:
+    late = CASES["again, late, kube-vip"]
+    snapshot = snapshot_of(late.service, allocated(), cluster=KUBE_VIP, since=NOTE_SECONDS, touches=ALL_TOUCHES)
+    snapshot.remembered.endpoints = Endpoints(Reading.EXIST)
+    snapshot.remembered.is_touch_refused = True
+    (warning,) = plan_service(snapshot).events
+    assert "not permitted to make" in warning.message
+    assert "Grant list and patch on endpointslices (chart: rbac.endpointSlices)" in warning.message
+    noted = published(Step.PUBLISHED, more=NOTED)
+    answered = snapshot_of(noted, allocated(), cluster=KUBE_VIP, since=NOTE_SECONDS, touches=1)
+    answered.remembered.is_touch_refused = True
+    assert plan_service(answered).events == ()
+
+
+@pytest.mark.parametrize("reason", ["AddressNotAnnounced", "Announcing"])
+def test_text_about_a_missing_announcement_stays_while_the_endpoints_are_read_again(reason: str) -> None:
+    """Nothing is written that another write replaces at once."""
+    plan = plan_of(CASES["first, read long ago"]._replace(service=with_condition(FIRST, "False", reason)))
+    assert plan.write is None
+    assert plan.reads_endpoints
+    assert plan.condition is not None
+    assert (plan.condition.reason, plan.condition.message) == (reason, "old")
+
+
+@pytest.mark.parametrize("published_again", [FIRST, AGAIN], ids=["first", "again"])
+def test_service_without_endpoints_stays_ready_while_they_are_read_again(published_again: Service) -> None:
+    ready = with_condition(published_again, "True", "EnsuredLoadBalancer")
+    plan = plan_of(Case("", ready, reading=Reading.MISSING, touches=ALL_TOUCHES, read_before=READ_AGAIN_SECONDS))
+    assert plan.write is None
+    assert plan.reads_endpoints
+
+
+def test_note_ends_the_condition_about_the_announcement() -> None:
+    noted = published(Step.PUBLISHED, more=NOTED, again=False)
+    plan = plan_of(Case("", with_condition(noted, "False", "AddressNotAnnounced")))
+    assert plan.condition is not None
+    assert (plan.condition.status, plan.condition.message) == ("True", USUAL)
+    assert isinstance(short_write(plan.write), dict)
+
+
+def test_secondary_is_judged_by_its_own_note() -> None:
+    secondary = published(
+        Step.PUBLISHED, again=False, more=SHARES, labels=SHARED, ports=[{"port": 443, "protocol": "TCP"}]
+    )
+    noted = served("main", uid="main-uid", annotations=NOTED)
+    snapshot = snapshot_of(
+        secondary,
+        cluster=KUBE_VIP,
+        primary=noted,
+        ranked=(secondary,),
+        primary_allocated=frozenset({ADDRESS}),
+        since=NOTE_SECONDS,
+        reading=Reading.EXIST,
+    )
+    plan = plan_service(snapshot)
+    assert plan.phase == Phase.SHARING
+    assert outcome(plan) == CASES["first, late"].expected
+
+
+# DHCP.
+
+DHCP: Final = {IPAM: "dhcp", KUBE_VIP_ADDRESSES: DHCP_ADDRESS}
+LATE_LEASES: Final[dict[str, tuple[float, Reading, str]]] = {
+    "in time": (10.0, Reading.NONE, "False DHCPLeasePending, again in 20"),
+    "late: the endpoints are read": (LEASE_GRACE_SECONDS, Reading.NONE, "False DHCPLeasePending, read"),
+    "late, no endpoint": (
+        LEASE_GRACE_SECONDS,
+        Reading.MISSING,
+        "False DHCPLeasePending, Normal DHCPLeasePending",
+    ),
+    "late, an endpoint": (LEASE_GRACE_SECONDS, Reading.EXIST, "False DHCPLeasePending, Warning DHCPLeasePending"),
+    "late, unreadable": (
+        LEASE_GRACE_SECONDS,
+        Reading.UNREADABLE,
+        "False DHCPLeasePending, Warning DHCPLeasePending",
+    ),
+}
+
+
+def leasing(*, again: bool = False, **more: Any) -> Service:
+    """Return a Service for which kube-vip has no lease yet; ``again`` after it had another address."""
+    record = Record(UID, Step.PUBLISHED, DHCP_ADDRESS, "Cluster IPv4 SingleStack", again=again)
+    return served(annotations={**DHCP, ANNOUNCED_AS: written_record(record)}, address=None, **more)
+
+
+def plan_late_lease(concerned: Service, reading: Reading, since: float = LEASE_GRACE_SECONDS) -> ServicePlan:
+    by_dhcp = allocated(spec={"ipam": "dhcp"}, ip=DHCP_ADDRESS, pool="", address="")
+    return plan_service(
+        snapshot_of(concerned, by_dhcp, cluster=KUBE_VIP, since=since, touches=ALL_TOUCHES, reading=reading)
+    )
+
+
+@pytest.mark.parametrize(("since", "reading", "expected"), LATE_LEASES.values(), ids=LATE_LEASES.keys())
+def test_lease_that_is_late(since: float, reading: Reading, expected: str) -> None:
+    assert outcome(plan_late_lease(leasing(), reading, since)) == expected
+
+
+@pytest.mark.parametrize("has_class", [False, True])
+def test_text_about_a_late_lease_names_the_endpoint_first_and_the_class_second(*, has_class: bool) -> None:
+    concerned = leasing(spec=CLASS if has_class else {})
+    class_check = f"that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name), "
+    first = class_check if has_class else ""
+    dhcp = "that a DHCP server answers in the network of the nodes"
+    texts = {
+        Reading.MISSING: f"The Service has no endpoint, and kube-vip gets an address from DHCP only for a Service that "
+        f"has one. Start a Pod of the Service. If that does not help, check in this order: {first}{dhcp}",
+        Reading.UNREADABLE: f"Check in this order: that a Pod of the Service is ready (kube-vip gets an address only "
+        f"then), {first}{dhcp}",
+        Reading.EXIST: f"Check in this order: {first}{dhcp}",
+    }
+    for reading, text in texts.items():
+        event = plan_late_lease(concerned, reading).events[-1]
+        assert text in event.message
+        assert event.command.startswith("kubectl -n kube-system logs -l 'app.kubernetes.io/name in (kube-vip, ")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["never announced", "announced before"])
+def test_text_about_a_late_lease_of_a_service_that_was_announced_asks_for_a_restart_of_kube_vip(*, again: bool) -> None:
+    late = plan_late_lease(leasing(again=again), Reading.EXIST).events[-1]
+    assert late.type == "Warning"
+    assert ("restart kube-vip" in late.message) is again
+
+
+def test_text_about_a_late_lease_stays_while_the_endpoints_are_read_again() -> None:
+    for reading, since in ((Reading.NONE, 5.0), (Reading.NONE, LEASE_GRACE_SECONDS)):
+        plan = plan_late_lease(with_condition(leasing(), "False", "DHCPLeasePending"), reading, since)
+        assert plan.write is None
+        assert plan.condition is not None
+        assert plan.condition.message == "old"
+
+
+def test_state_of_a_service_begins_anew_with_each_step() -> None:
+    state = snapshot_of(FIRST, allocated(), touches=2, reading=Reading.EXIST).remembered
+    state.see_record(FIRST, 5.0)
+    state.count_touch(6.0, is_permitted=False)
+    state.see_record(FIRST, 7.0)
+    assert (state.record_since, state.touches, state.is_touch_refused) == (5.0, 1, True)
+    state.see_record(SHOWN, 8.0)
+    assert (state.record_since, state.touches, state.endpoints) == (8.0, 0, Endpoints())
+    assert msgspec.json.decode(state.record)["step"] == "shown"
