@@ -490,10 +490,6 @@ async def of_credentials(operator: Operator, run: CcmProcess) -> None:
     document = yaml.safe_load(file.read_text())
     address = document["clusters"][0]["cluster"]["server"]
     with changed_file(file):
-        authority = Authority("another authority", stage.directory)
-        async with FaultProxy(stage.scene.harvester, serving=authority.issue_server("c1", ["127.0.0.1"])) as proxy:
-            edited(file, file, cluster_server=proxy.url)
-            await operator.sees("C1", "Harvester: HarvesterUnavailable")
         file.write_text("garbage: [")
         await operator.sees("C2", "harvester-ccm: error")
         await operator.hears(
@@ -507,6 +503,12 @@ async def of_credentials(operator: Operator, run: CcmProcess) -> None:
         file.unlink()
         await operator.sees("C3", "harvester-ccm: error")
     await operator.is_well()
+    # The controller ends when it sees another server in its file, at most 2 s later.
+    with changed_file(file):
+        authority = Authority("another authority", stage.directory)
+        async with FaultProxy(stage.scene.harvester, serving=authority.issue_server("c1", ["127.0.0.1"])) as proxy:
+            edited(file, file, cluster_server=proxy.url)
+            await operator.sees("C1", "Harvester: HarvesterUnavailable")
     for fault, changes in {
         "C4": {"context_namespace": "prod-vms"},
         "C6": {"cluster_server": address.rpartition(":")[0] + ":1"},
