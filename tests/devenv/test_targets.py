@@ -39,7 +39,7 @@ HELP = {
 def test_mistake_is_reported_in_one_line_before_anything_is_built(arguments: str, tmp_path: Path) -> None:
     ready = f"{sys.prefix}/.ready"
     environment = {**os.environ, "HARVESTER_CCM_CACHE": str(tmp_path / "cache"), "MAKEFLAGS": ""}
-    for name in ("HARVESTER_BIN", "ENGINE", "GUEST", "HARVESTER"):
+    for name in ("HARVESTER_BIN", "ENGINE", "GUEST", "HARVESTER", "MAKELEVEL"):
         environment.pop(name, None)
     make = ("make", "--no-print-directory", "-o", ready, f"VENV={sys.prefix}", *arguments.split())
 
