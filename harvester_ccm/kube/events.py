@@ -10,7 +10,6 @@ reconcile. Namespaces take turns, and if the queue is full, the namespace with t
 import asyncio
 import math
 import time
-from collections import OrderedDict, deque
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal, Protocol
@@ -23,6 +22,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.errors import AlreadyExists, KubeError, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.objects import ObjectMeta, ObjectT, Resource
+from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.kube.write_limit import WriteRateLimiter
 
 QUEUE_LENGTH: Final = 1000
@@ -34,6 +34,9 @@ TRIES: Final = 6
 """Attempts to write an Event while the API server is unavailable: enough for a restart of the server."""
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
+
+MAX_NAME: Final = 253
+"""Characters of the name of an object."""
 
 _Key = tuple[str, str, int]
 """UID of the object, reason and subject: what makes two Events equal."""
@@ -61,47 +64,44 @@ class EventContent(Protocol):
         """Events on one object with the same reason and subject are equal; empty if the message decides."""
 
 
-class _Turns(asyncio.Queue[dict[str, Any]]):
-    """Events in a fair order: the namespaces in turn, and first come first served within a namespace."""
+class _Waiting:
+    """The Events that wait to be written, in the order of their turns."""
 
-    def _init(self, maxsize: int) -> None:
-        self._waiting: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
-        self._length = 0
+    def __init__(self) -> None:
+        self._turns = NamespaceTurns()
+        self._events: dict[str, dict[str, Any]] = {}
+        """By namespace and name."""
+        self._added = asyncio.Event()
 
-    def qsize(self) -> int:
-        """Return the number of Events that wait."""
-        return self._length
-
-    def empty(self) -> bool:
-        """Return whether no Event waits."""
-        return self._length == 0
+    def __len__(self) -> int:
+        return len(self._events)
 
     def make_room(self, namespace: str) -> bool:
         """Drop the newest Event of the namespace with the most, unless that is the given one; return whether it did."""
-        most = max(self._waiting, key=lambda name: len(self._waiting[name]))
-        if len(self._waiting[most]) <= len(self._waiting.get(namespace, ())) + 1:
+        key = self._turns.newest_of_most(namespace)
+        if key is None:
             return False
-        self._waiting[most].pop()
-        self._length -= 1
+        self._turns.remove(key)
+        del self._events[key]
         return True
 
-    def _put(self, item: dict[str, Any]) -> None:
-        self._waiting.setdefault(item["metadata"]["namespace"], deque()).append(item)
-        self._length += 1
+    def put(self, event: dict[str, Any]) -> None:
+        """Let an Event wait for its turn."""
+        meta = event["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}"
+        self._turns.add(key)
+        self._events[key] = event
+        self._added.set()
 
-    def _get(self) -> dict[str, Any]:
-        namespace, events = next(iter(self._waiting.items()))
-        event = events.popleft()
-        self._length -= 1
-        if events:
-            self._waiting.move_to_end(namespace)
-        else:
-            del self._waiting[namespace]
-        return event
-
-
-MAX_NAME: Final = 253
-"""Characters of the name of an object."""
+    async def get(self) -> dict[str, Any]:
+        """Remove the Event whose turn it is and return it, as soon as there is one."""
+        while True:
+            key = self._turns.first()
+            if key is not None:
+                self._turns.take(key)
+                return self._events.pop(key)
+            self._added.clear()
+            await self._added.wait()
 
 
 class EventRecorder:
@@ -110,7 +110,7 @@ class EventRecorder:
     def __init__(self, client: ApiClient, *, host: str) -> None:
         self._client = client
         self._host = host
-        self._queue = _Turns(QUEUE_LENGTH)
+        self._waiting = _Waiting()
         self._last_seen: dict[_Key, float] = {}
         """Loop time of the last repetition by UID, reason and subject, the least recent first."""
         self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
@@ -130,16 +130,16 @@ class EventRecorder:
             return
         self._track(key)
         self._limiter.record(meta.uid)
-        self._queue.put_nowait(self._document(resource, meta, event, component))
+        self._waiting.put(self._document(resource, meta, event, component))
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): meta.key}
         level("event emitted", **about, reason=str(event.reason), detail=event.message)
 
     def _has_room(self, namespace: str) -> bool:
         """Return whether an Event of a namespace can be queued, perhaps instead of one of a namespace with more."""
-        if not self._queue.full():
+        if len(self._waiting) < QUEUE_LENGTH:
             return True
-        has_room = self._queue.make_room(namespace)
+        has_room = self._waiting.make_room(namespace)
         self.dropped += has_room
         return has_room
 
@@ -185,12 +185,12 @@ class EventRecorder:
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            await self._write(await self._queue.get(), tries=TRIES)
+            await self._write(await self._waiting.get(), tries=TRIES)
 
     async def flush(self) -> None:
         """Write the Events that are queued now, at shutdown. The caller sets a timeout."""
-        for _ in range(self._queue.qsize()):
-            await self._write(self._queue.get_nowait(), tries=1)
+        for _ in range(len(self._waiting)):
+            await self._write(await self._waiting.get(), tries=1)
 
     async def _write(self, body: dict[str, Any], *, tries: int) -> None:
         try:

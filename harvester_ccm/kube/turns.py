@@ -7,7 +7,7 @@ from collections.abc import Container
 class NamespaceTurns:
     """Keys in the order of their turns: the namespaces in turn, and first come first served within a namespace.
 
-    Every operation takes constant time.
+    Every operation takes constant time, except ``newest_of_most``: that looks at each namespace.
     """
 
     def __init__(self) -> None:
@@ -35,6 +35,13 @@ class NamespaceTurns:
                 if key not in without:
                     return key
         return None
+
+    def newest_of_most(self, namespace: str) -> str | None:
+        """Return the newest key of the namespace with the most, if it has at least two more than the given one."""
+        most = max(self._namespaces.values(), key=len, default=None)
+        if most is None or len(most) <= len(self._namespaces.get(namespace, ())) + 1:
+            return None
+        return next(reversed(most))
 
     def remove(self, key: str) -> None:
         """Remove a key without a turn. Raises KeyError."""
