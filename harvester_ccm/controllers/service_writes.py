@@ -143,22 +143,8 @@ class BalancerWrites:
 
         Raises Conflict when it is gone or not the cached one any more.
         """
-        meta = load_balancer.metadata
         try:
-            live = await self._harvester.get(WHOLE_LOAD_BALANCERS, meta.name, namespace=self._namespace)
-        except errors.NotFound as error:
-            self._cache.not_found(load_balancer, error)
-            raise errors.Conflict(error.answer) from error
-        if live.metadata.resource_version != meta.resource_version:
-            await self._cache.refresh(load_balancer)
-            raise errors.StaleCache(meta.key)
-        return await self._replace(load_balancer, changed_document(live, change))
-
-    async def _replace(self, load_balancer: LoadBalancer, document: Document) -> LoadBalancer:
-        try:
-            written = await self._harvester.replace(
-                LOAD_BALANCERS, load_balancer.metadata.name, document, namespace=self._namespace
-            )
+            written = await self._replace(load_balancer, change)
         except errors.NotFound as error:
             self._cache.not_found(load_balancer, error)
             raise errors.Conflict(error.answer) from error
@@ -167,6 +153,15 @@ class BalancerWrites:
             raise
         self._cache.observe(written)
         return written
+
+    async def _replace(self, load_balancer: LoadBalancer, change: ChangeLoadBalancer) -> LoadBalancer:
+        """Read the whole load balancer, and write it back with the change. Raises NotFound and Conflict."""
+        meta = load_balancer.metadata
+        live = await self._harvester.get(WHOLE_LOAD_BALANCERS, meta.name, namespace=self._namespace)
+        if live.metadata.resource_version != meta.resource_version:
+            raise errors.StaleCache(meta.key)
+        document = changed_document(live, change)
+        return await self._harvester.replace(LOAD_BALANCERS, meta.name, document, namespace=self._namespace)
 
     async def delete(self, load_balancer: LoadBalancer) -> None:
         """Delete a load balancer in this version; not found is success.

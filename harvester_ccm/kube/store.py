@@ -83,11 +83,6 @@ class Store(Generic[ObjectT]):
         """Return the objects that have this value in the index."""
         return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
 
-    def first_by_index(self, index: str, value: str) -> ObjectT | None:
-        """Return one of the objects that have this value in the index, or None: the one that has had it longest."""
-        key = next(iter(self._indexes[index].get(value, ())), None)
-        return None if key is None else self._objects[key]
-
     def __len__(self) -> int:
         return len(self._objects)
 

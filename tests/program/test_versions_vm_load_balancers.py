@@ -16,8 +16,6 @@ DNS: Final = (
     {"name": "dns", "port": 53, "protocol": "TCP", "nodePort": 30053},
     {"name": "dns-udp", "port": 53, "protocol": "UDP", "nodePort": 30053},
 )
-BEFORE_PROTOCOLS: Final = ("1.3", "1.4", "1.5.0")
-"""Versions that accept one listener for each port number."""
 
 
 def machine(number: int) -> Machine:

@@ -66,8 +66,6 @@ class Network:
         self.active: list[NetworkFault] = []
         self.permits_slices = True
         """Whether the controller may read and patch EndpointSlices. It is a setting, and no fault that ends."""
-        self.slices_forbidden_at = float("-inf")
-        """When a request about EndpointSlices was last rejected for want of a permission."""
         server.fault = self._fault
         server.lost = self._lost
         server.delay = server.way_back = self._seconds
@@ -89,7 +87,6 @@ class Network:
         is_forbidden = isinstance(error, Forbidden) or not self.permits_slices
         if SLICES_PATH in call.path and is_forbidden:
             self._met["EndpointSlices forbidden"] += not self.permits_slices
-            self.slices_forbidden_at = self._now()
             return refused(403, "Forbidden", "not permitted")
         return error
 

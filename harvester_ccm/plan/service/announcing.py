@@ -609,11 +609,6 @@ def read_record(service: Service) -> Record | None:
     return record if record.uid == service.metadata.uid else None
 
 
-def has_record_of_others(service: Service) -> bool:
-    """Return whether a Service has a record that is none: it is a copy, or the record is not readable."""
-    return bool(service.metadata.annotation(names.ANNOUNCED_AS)) and read_record(service) is None
-
-
 def read_seen(service: Service) -> Seen:
     """Return what kube-vip reads on a Service and has written there."""
     annotation = service.metadata.annotation

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harvester_ccm.model.core import ServiceCondition
+from harvester_ccm.model.core import Ingress, ServiceCondition
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import (
     LOAD_BALANCER_READY,
@@ -23,7 +23,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip
-from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Next, Progress, Step, next_step
+from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Next, Progress, Step
 from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued
 from harvester_ccm.plan.service.delegated import plan_announced_by_harvester
 from harvester_ccm.plan.service.deletion import deletion_write
@@ -168,7 +168,8 @@ def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> S
 
 def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
     """Return whether nothing is left to write, apart from the condition."""
-    return desired.write is None and not service_patch(snapshot.service, _fields(desired, step_of(desired, snapshot)))
+    fields = _fields(desired, snapshot.step_towards(desired.wish))
+    return desired.write is None and not service_patch(snapshot.service, fields)
 
 
 def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Desired:
@@ -244,21 +245,22 @@ def _not_stored(snapshot: ServiceSnapshot) -> Iterator[EventMessage]:
         yield EventMessage("Warning", Reason.IGNORED, cause, "Update Harvester, or remove the setting that needs it")
 
 
-def step_of(desired: Desired, snapshot: ServiceSnapshot) -> Next:
-    """Return the next step of announcing towards a desired state."""
-    return next_step(snapshot.seen, snapshot.record, desired.wish, snapshot.timers, snapshot.cluster.announcer)
-
-
 def _fields(desired: Desired, step: Next) -> ServiceFields:
     """Return the desired fields of the Service, without the condition."""
-    ingress = () if step.clears_status else desired.ingress
     return ServiceFields(
         {**desired.annotations, **step.annotations},
         desired.labels,
         desired.finalizer,
-        ingress if step.clears_status or not step.holds_status else None,
+        _ingress(desired, step),
         requires_version=desired.requires_version,
     )
+
+
+def _ingress(desired: Desired, step: Next) -> tuple[Ingress, ...] | None:
+    """Return the status that goes with a step; None to leave it as it is."""
+    if step.clears_status:
+        return ()
+    return None if step.holds_status else desired.ingress
 
 
 def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> ServicePlan:
@@ -266,7 +268,7 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
 
     A touch of the endpoints comes after that, and a condition that has to change alone comes last.
     """
-    step = step_of(desired, snapshot)
+    step = snapshot.step_towards(desired.wish)
     desired = judged(desired, step, snapshot)
     condition = condition_of(desired, step, snapshot)
     plan = ServicePlan(
@@ -280,15 +282,17 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         reads_endpoints=desired.reads_endpoints,
         look_again_after=_earlier(desired.look_again_after, step.look_again_after),
     )
-    patch = service_patch(snapshot.service, _fields(desired, step))
-    if patch:
-        return replace(plan, write=_patch(desired, step, snapshot, condition), following_write=desired.write)
+    fields = _fields(desired, step)
+    if service_patch(snapshot.service, fields):
+        patch = service_patch(snapshot.service, _with_condition(fields, step, snapshot, condition))
+        write = PatchService(patch, releases=isinstance(desired.verdict, NotManaged))
+        return replace(plan, write=write, following_write=desired.write)
     if desired.reads_endpoints and desired.write is None:
         # The plan after that decides what the condition says.
         return plan
     of_condition = None
     if not step.holds_status:
-        of_condition = _patch_of_condition_alone(desired, step, snapshot, condition)
+        of_condition = _patch_of_condition_alone(fields, step, snapshot, condition)
     if phase is Phase.SWITCHING and of_condition is not None:
         return replace(plan, write=of_condition, following_write=desired.write)
     if desired.write is not None:
@@ -303,14 +307,17 @@ def _earlier(*delays: float | None) -> float | None:
     return min((delay for delay in delays if delay is not None), default=None)
 
 
-def _patch(desired: Desired, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None) -> PatchService:
-    fields = _fields(desired, step)
+def _with_condition(
+    fields: ServiceFields, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
+) -> ServiceFields:
+    """Return the fields with what changes only in a patch that is necessary: a kept request, and the condition.
+
+    The condition of a publication is the second event that kube-vip needs; that of a withdrawal goes with it.
+    """
     annotations = {**kept_request(snapshot), **fields.annotations}
-    # The condition of a publication is the second event that kube-vip needs; that of a withdrawal goes with it.
     is_held = step.holds_status and step.progress is not Progress.SILENT
     change = None if is_held else ConditionChange(condition)
-    patch = service_patch(snapshot.service, replace(fields, annotations=annotations, condition=change))
-    return PatchService(patch, releases=isinstance(desired.verdict, NotManaged))
+    return replace(fields, annotations=annotations, condition=change)
 
 
 def _writes_needed(step: Next, snapshot: ServiceSnapshot, phase: Phase) -> int:
@@ -325,7 +332,7 @@ def _writes_needed(step: Next, snapshot: ServiceSnapshot, phase: Phase) -> int:
 
 
 def _patch_of_condition_alone(
-    desired: Desired, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
+    fields: ServiceFields, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
 ) -> PatchService | None:
     """Return the patch of the condition alone; None if it does not differ or has to wait for another patch.
 
@@ -339,7 +346,7 @@ def _patch_of_condition_alone(
         return None
     if not service_patch(snapshot.service, ServiceFields(condition=ConditionChange(condition))):
         return None
-    return replace(_patch(desired, step, snapshot, condition), releases=False)
+    return PatchService(service_patch(snapshot.service, _with_condition(fields, step, snapshot, condition)))
 
 
 def _events(desired: Desired) -> tuple[EventMessage, ...]:
@@ -372,9 +379,7 @@ def condition_of(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Ser
         case Ready(message=message):
             return _condition(snapshot, "True", Reason.ENSURED, message)
         case NotReady() as verdict:
-            if verdict.changes_condition or (
-                not verdict.emits_event and _shows_waiting(verdict, desired, step, snapshot)
-            ):
+            if verdict.changes_condition or _shows_waiting(verdict, desired, step, snapshot):
                 return failed_condition(verdict, snapshot)
             return present
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import LEAVE, WITHDRAW, Goal, Wish, next_step
+from harvester_ccm.plan.service.announcing import LEAVE, WITHDRAW, Goal, Wish
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
 from harvester_ccm.plan.service.device import RESTART
@@ -38,8 +38,7 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
 
 
 def _is_withdrawn(snapshot: ServiceSnapshot, withdrawal: Desired) -> bool:
-    step = next_step(snapshot.seen, snapshot.record, withdrawal.wish, snapshot.timers, snapshot.cluster.announcer)
-    return not step.annotations
+    return not snapshot.step_towards(withdrawal.wish).annotations
 
 
 def _plan_deletion(snapshot: ServiceSnapshot, withdrawal: Desired) -> Desired:

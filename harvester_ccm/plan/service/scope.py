@@ -71,8 +71,8 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: b
     finalizer is removed if kube-vip still waits on it for this controller.
     """
     has_finalizer = service.metadata.has_finalizer(SERVICE_FINALIZER)
-    is_marked = read_record(service) is not None or was_secondary(service) or service.ready_condition is not None
-    marks = _Marks(has_finalizer, has_load_balancer or (has_finalizer and is_marked))
+    is_owned = has_load_balancer or (has_finalizer and (was_secondary(service) or _has_own_fields(service)))
+    marks = _Marks(has_finalizer, is_owned)
     ended = _no_request_reason(service)
     others = _other_controller_reason(service, cluster, marks)
     if not ended and not others:
@@ -85,15 +85,15 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: b
 def _is_to_be_removed(service: Service, marks: _Marks, *, ended: bool, is_foreign: bool) -> bool:
     if not marks.has_finalizer:
         # Another client may have removed the finalizer.
-        return _is_left_behind(service) and not service.metadata.deleting
+        is_left_behind = _has_own_fields(service) or read_seen(service).is_held
+        return is_left_behind and not service.metadata.deleting
     gives_up = ended or has_other_class(service)
     return gives_up and (marks.is_owned or not is_foreign)
 
 
-def _is_left_behind(service: Service) -> bool:
-    """Return whether a Service has something that only this controller writes."""
-    has_record = read_record(service) is not None
-    return has_record or service.ready_condition is not None or read_seen(service).is_held
+def _has_own_fields(service: Service) -> bool:
+    """Return whether a Service has the condition or the record of this controller."""
+    return service.ready_condition is not None or read_record(service) is not None
 
 
 def _note(service: Service, cluster: ClusterIdentity, ended: str, others: str) -> EventMessage | None:

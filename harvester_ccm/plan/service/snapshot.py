@@ -20,7 +20,18 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, Virtual
 from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
-from harvester_ccm.plan.service.announcing import Record, Seen, Step, Timers, leases_of, read_record, read_seen
+from harvester_ccm.plan.service.announcing import (
+    Next,
+    Record,
+    Seen,
+    Step,
+    Timers,
+    Wish,
+    leases_of,
+    next_step,
+    read_record,
+    read_seen,
+)
 from harvester_ccm.plan.service.endpoints import Endpoints
 from harvester_ccm.plan.service.ownership import (
     Claim,
@@ -284,6 +295,10 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         remembered = self.remembered
         since_touch = self.now - max(remembered.touched_at, remembered.record_since)
         return Timers(self.now - remembered.record_since, remembered.touches, since_touch)
+
+    def step_towards(self, wish: Wish) -> Next:
+        """Return the next step of announcing towards a wish."""
+        return next_step(self.seen, self.record, wish, self.timers, self.cluster.announcer)
 
     @property
     def name_conflict(self) -> Claim | None:

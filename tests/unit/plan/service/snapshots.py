@@ -15,7 +15,6 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LOAD_BALANCER_READY,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -57,12 +56,6 @@ BACKENDS: Final = ("vm-1", "vm-2")
 EXHAUSTED: Final = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 NO_POOL: Final = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
 WITHDRAWN: Final = {KUBE_VIP_ADDRESSES: ""}
-WITHDRAWAL: Final = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
-"""Annotations of a patch that withdraws an address."""
-PUBLICATION: Final = {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"}
-"""Annotations of a patch that publishes the first address of a Service."""
-ADOPTION: Final = {ANNOUNCED_AS: f"adopted, {ADDRESS}, again"}
-"""Annotation of the patch by which a Service of another provider is taken over."""
 VM: Final = {WORKLOAD_TYPE: "vm"}
 SHOWN: Final = f"{ADDRESS} VIP 80/TCP"
 READY: Final = f"Ready {ADDRESS}"

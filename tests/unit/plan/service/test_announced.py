@@ -50,7 +50,6 @@ IN_VLAN: Final = {LB_REQUESTED_NETWORK: "infra/vlan9"}
 DEVICES: Final = {"network_devices": {"infra/vlan9": "eth1"}}
 ONE_ADDRESS: Final = marked(ip=ADDRESS, pool="lan")
 OTHER_ADDRESS: Final = allocated(ip="10.0.0.9", address="10.0.0.9")
-WITHDRAWN_SERVICE: Final = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"})
 HELD_AGAIN: Final = service(
     ours=True, address=ADDRESS, annotations={**SUPPRESSED, KUBE_VIP_HOST: "n1", **record_of(Step.HELD, again=True)}
 )

@@ -37,7 +37,6 @@ from harvester_ccm.plan.service.announcing import (
     Wish,
     compared_fields,
     complete,
-    has_record_of_others,
     is_ignored_by_user,
     leases_of,
     next_step,
@@ -746,7 +745,6 @@ def test_unreadable_record_is_none(text: str) -> None:
     if not text.isascii():
         concerned = replace(concerned, metadata=replace(concerned.metadata, annotations={ANNOUNCED_AS: text}))
     assert read_record(concerned) is None
-    assert has_record_of_others(concerned) is bool(text)
 
 
 @given(ANY_RECORD.filter(bool))
@@ -754,7 +752,6 @@ def test_record_is_read_as_it_was_written(record: Record) -> None:
     text = written_record(record)
     concerned = service(annotations={ANNOUNCED_AS: text})
     assert read_record(concerned) == record
-    assert not has_record_of_others(concerned)
 
 
 def test_unknown_field_of_a_later_version_does_not_void_the_record() -> None:
