@@ -92,7 +92,7 @@ def run(settings: Settings, environment: Mapping[str, str]) -> int:
 def limit_tls_buffers() -> None:
     """Give each TLS connection a buffer of one TLS record, 16 KiB; asyncio allocates 256 KiB.
 
-    The metrics server alone accepts 256 connections, with which strangers would double the memory.
+    The metrics server alone accepts 256 connections, with which unauthenticated clients would double the memory.
     """
     sslproto.SSLProtocol.max_size = 16 * 1024
 

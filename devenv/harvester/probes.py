@@ -41,22 +41,29 @@ class Check:
 
 
 @dataclass
-class Tally:
-    """Counts consecutive results; each verdict restarts the count, so it is repeated one threshold later."""
+class _Streak:
+    """Counts the results of one backend that are the same without a break."""
 
     success: int
     failure: int
     healthy: bool = True
-    """Whether it is healthy at first, which changes nothing."""
+    """Whether the backend is healthy at first."""
     _good: int = field(default=0, init=False)
     _bad: int = field(default=0, init=False)
 
-    def count(self, *, good: bool) -> bool | None:
-        """Count one result; return whether the backend is healthy if a threshold is reached, else None."""
+    def _add(self, *, good: bool) -> None:
         if good:
             self._good, self._bad = self._good + 1, 0
         else:
             self._good, self._bad = 0, self._bad + 1
+
+
+class Tally(_Streak):
+    """Each verdict restarts the count, so it is repeated one threshold later; the first state changes nothing."""
+
+    def count(self, *, good: bool) -> bool | None:
+        """Count one result; return whether the backend is healthy if a threshold is reached, else None."""
+        self._add(good=good)
         if self._good >= self.success:
             self._good = 0
             return True
@@ -66,23 +73,12 @@ class Tally:
         return None
 
 
-@dataclass
-class LastingTally:
-    """Counts consecutive results up to a threshold; a verdict that is no other than the last one is none."""
-
-    success: int
-    failure: int
-    healthy: bool = True
-    """The last verdict."""
-    _good: int = field(default=0, init=False)
-    _bad: int = field(default=0, init=False)
+class LastingTally(_Streak):
+    """The count goes on after a verdict, and one that is the same as the last one is not repeated."""
 
     def count(self, *, good: bool) -> bool | None:
         """Count one result; return whether the backend is healthy if that is new, else None."""
-        if good:
-            self._good, self._bad = self._good + 1, 0
-        else:
-            self._good, self._bad = 0, self._bad + 1
+        self._add(good=good)
         is_reached = self._good == self.success if good else self._bad == self.failure
         if not is_reached or good == self.healthy:
             return None

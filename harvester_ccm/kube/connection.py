@@ -26,7 +26,7 @@ class Response(aiohttp.ClientResponse):
 
     aiohttp would start a TLS shutdown, which a server that hangs delays by 30 s and ``close`` of the session does not
     wait for. It does so if the body was not read, after ``Connection: close``, and in a pool that reuses none. The
-    connection is aborted before that: asyncio lets go of a connection whose shutdown began.
+    connection is aborted before that: asyncio does not abort a connection whose shutdown began.
     """
 
     reusable = True

@@ -2,8 +2,8 @@
 
 Three things decide. ``Seen`` is what kube-vip can read on the Service and has written there. ``Record`` is what this
 controller did last: one annotation, which each step writes in the patch that makes the step. ``Wish`` is what the plan
-wants. ``next_step`` compares them. It is pure, and begins anew whenever record and wish differ, so it heals from any
-state. Nothing else reads or writes kube-vip's annotations.
+wants. ``next_step`` compares them. It is pure, and starts the sequence again whenever record and wish differ, so it
+heals from any state. Nothing else reads or writes kube-vip's annotations.
 
 What kube-vip does, by its versions 0.9 to 1.2 in ARP mode (recordings in ``tests/devenv/recordings``):
 
@@ -51,8 +51,8 @@ _SPELLINGS: Final = ("False", "FALSE")
 """Values of kube-vip's annotation for dynamic DNS that mean its default, and that users hardly write."""
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 """Values of that annotation that switch dynamic DNS on."""
-_LEASES_LENGTH: Final = 100
-"""Characters of kube-vip's annotation that are read: it has at most one IPv4 and one IPv6 address."""
+_NOTED_LENGTH: Final = 100
+"""Characters that are read of kube-vip's annotations about its leases: two addresses, or the name of a Lease."""
 _RECORD_LENGTH: Final = 1000
 """Characters of the record that are read: this controller writes less."""
 
@@ -552,7 +552,7 @@ def _is_complete(seen: Seen, record: Record, timers: Timers, announcer: Announce
 
 
 def _may_respell(seen: Seen, record: Record, announcer: Announcer) -> bool:
-    """Return whether kube-vip can be made to begin with the Service anew, by another spelling.
+    """Return whether another spelling can make kube-vip handle the Service as a new one.
 
     It compares the text of the annotation for dynamic DNS, and all spellings of false mean its default.
     """
@@ -647,7 +647,7 @@ def compared_fields(service: Service) -> str:
         fields.append("DDNS")
     lease_name = annotation(names.KUBE_VIP_LEASE_NAME)
     if lease_name:
-        fields.append(f"lease {lease_name[:_LEASES_LENGTH]}")
+        fields.append(f"lease {lease_name[:_NOTED_LENGTH]}")
     return " ".join(fields)
 
 
@@ -699,5 +699,5 @@ def _normal(address: str) -> str:
 
 def _noted_leases(text: str) -> tuple[str, ...]:
     """Return the addresses in kube-vip's annotation for DHCP; texts that are none are left out."""
-    addresses = map(_normal, text[:_LEASES_LENGTH].split(","))
+    addresses = map(_normal, text[:_NOTED_LENGTH].split(","))
     return tuple(address for address in addresses if address)

@@ -191,7 +191,7 @@ class ServiceState(Struct, gc=False):
     """The request of an address that Harvester did not permit. It is not sent again by this process."""
 
     def see_record(self, service: Service, now: float) -> None:
-        """Begin to count anew at the monotonic time ``now`` if the record on the Service has changed."""
+        """Restart the counts at the monotonic time ``now`` if the record on the Service has changed."""
         record = service.metadata.annotation(ANNOUNCED_AS) or ""
         if self.record == record and self.phase:
             return
