@@ -443,7 +443,7 @@ def unknown_keys(text: str) -> list[str]:
     """Return keys with the prefix of the controller or of kube-vip that do not exist."""
     own = re.findall(re.escape(names.PREFIX) + r"[A-Za-z][A-Za-z-]*", text)
     kube_vip = re.findall(r"(?<![\w-])kube-vip\.io/[A-Za-z][A-Za-z-]*[A-Za-z]", text)
-    others = {"kube-vip.io/loadbalancerHostname"}
+    others = {"kube-vip.io/loadbalancerHostname", "kube-vip.io/kube-vip-class"}
     return [key for key in (*own, *kube_vip) if key not in known_keys() and key not in others]
 
 

@@ -51,7 +51,7 @@ def pool(name: str, third: int, *namespaces: str) -> Json:
 
 
 @pytest.fixture(scope="module")
-def pools(harvester: ControlPlane) -> ControlPlane:
+def pools(harvester: ControlPlane) -> Iterator[ControlPlane]:
     """Harvester with a pool of tenant-a alone, one of both tenants, and one without a scope."""
     harvester.apply(
         pool("lan", 1, "tenant-a"),
@@ -59,7 +59,8 @@ def pools(harvester: ControlPlane) -> ControlPlane:
         pool("all", 3, "*"),
         pool("none", 4),
     )
-    return harvester
+    yield harvester
+    harvester.admin.request("DELETE", POOLS)
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,7 @@ def denying(guest: ControlPlane) -> Iterator[ControlPlane]:
     wait_until(is_in_force, seconds=60, what="policy")
     yield guest
     run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=guest.admin_kubeconfig)
+    guest.admin.request("DELETE", SERVICES)
 
 
 def tenant_of(plane: ControlPlane) -> RestClient:
