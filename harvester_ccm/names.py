@@ -319,9 +319,9 @@ class Reason(StrEnum):
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
     """Warning: Harvester cannot give the Service an address; the message has Harvester's own words. Fix: see the words
     of Harvester; otherwise the log of the Deployment `harvester-load-balancer` in Harvester."""
-    ADDRESS_IN_USE = "AddressInUse", "the address that it requests, which something else has"
-    """Warning: something else has the requested address; the Service gets it when it is free. Fix: wait, or request
-    another one."""
+    ADDRESS_IN_USE = "AddressInUse", "its address, which something else has"
+    """Warning: something else has the requested address; the Service gets it when it is free. Or a Node, an API server
+    or the cluster has the one that it got. Fix: wait, or request another one; or correct the range of the IP pool."""
     DHCP_LEASE_PENDING = (
         "DHCPLeasePending",
         "kube-vip in this cluster to get an address from DHCP, which needs an endpoint and a DHCP server",

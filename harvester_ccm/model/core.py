@@ -3,7 +3,7 @@
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from typing import Final
 
 import msgspec
@@ -25,6 +25,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.redaction import cut
 
+_BROADCAST: Final = IPv4Address("255.255.255.255")
 _MAX_DEVICE: Final = 15
 """Maximum length of the name of a network device (Linux, IFNAMSIZ)."""
 MAX_PORTS: Final = 3000
@@ -47,6 +48,7 @@ class ServiceSpec(Model, frozen=True, kw_only=True):
 
     type: str = "ClusterIP"
     ports: tuple[ServicePort, ...] = ()
+    cluster_ips: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
     load_balancer_class: str | None = None
     load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
     load_balancer_source_ranges: tuple[str, ...] = ()
@@ -149,6 +151,10 @@ class Node(Object, frozen=True, kw_only=True):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    def has_internal_ip(self, address: str) -> bool:
+        """Return whether the Node has an address as InternalIP."""
+        return any(entry.type == "InternalIP" and entry.address == address for entry in self.status.addresses)
 
     @property
     def ready(self) -> str:
@@ -321,6 +327,27 @@ def parse_provider_id(provider_id: str) -> str | None:
         return None
     uid = provider_id.removeprefix(PROVIDER_SCHEME)
     return uid if uid and "/" not in uid else None
+
+
+def special_use(address: str) -> str:
+    """Return for what an address is reserved, so that no Service can have it; empty for any other text.
+
+    >>> special_use("127.0.0.1"), special_use("10.0.0.7")
+    ('a loopback address', '')
+    """
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return ""
+    if parsed.is_loopback:
+        return "a loopback address"
+    if parsed.is_link_local:
+        return "a link-local address"
+    if parsed.is_multicast:
+        return "a multicast address"
+    if parsed == _BROADCAST:
+        return "the broadcast address"
+    return ""
 
 
 def ipv4_text(text: str) -> str:

@@ -9,9 +9,9 @@ from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, vi
 from harvester_ccm.plan.service.device import device_for
 from harvester_ccm.plan.service.dhcp_lease import plan_without_lease, with_lease
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
-from harvester_ccm.plan.service.obstacles import without_addresses
+from harvester_ccm.plan.service.obstacles import unpublished, without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.verdict import Ready, Verdict
+from harvester_ccm.plan.service.verdict import Ready
 
 
 def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
@@ -43,11 +43,12 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wis
     """Return the desired state with an address from an IP pool."""
     address = load_balancer.allocated_ip
     conflict = allocated_twice(snapshot, load_balancer)
-    verdict: Verdict = Ready((address,), f"The load balancer has address {address}")
     if conflict is not None and has_older_twin(snapshot, load_balancer):
+        write = load_balancer_change(load_balancer, snapshot)
         verdict = not_ready(conflict, snapshot)
+        return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD, write=write))
     return Desired(
-        verdict,
+        Ready((address,), f"The load balancer has address {address}"),
         wish,
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, snapshot.service),

@@ -114,6 +114,11 @@ class Record(Struct, frozen=True, omit_defaults=True):
         """Whether kube-vip announces the address, or is about to."""
         return self.step in _PUBLISHED
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether its address is that of the Service now, whoever announces it."""
+        return self.is_published or self.step is Step.DELEGATED
+
 
 class Seen(Struct, frozen=True):
     """What kube-vip can read on a Service, and what it has written there.

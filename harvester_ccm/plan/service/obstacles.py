@@ -8,7 +8,7 @@ from harvester_ccm.model.core import Ingress
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing import HOLD, LEAVE, Wish
-from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
+from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_at_most, waits_for
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
@@ -23,7 +23,8 @@ from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady
 
 RECHECK_SECONDS: Final = 60.0
-"""Time after which a Service is planned again that waits for the right Harvester: nothing may wake it."""
+"""Time after which a Service is planned again that waits for the right Harvester, or for its address to be free:
+nothing may wake it."""
 
 
 def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
@@ -78,6 +79,34 @@ def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
         # It has shared the address so far.
         verdict = waits_for(Reason.SHARED_ADDRESS_PENDING)
     return Desired(verdict, HOLD, ingress=(), look_again_after=1.0)
+
+
+def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
+    """Do not publish the new address of a Service: traffic for what else has it would go to the Pods of the Service.
+
+    An IP pool, or the range of a DHCP server, overlaps with addresses of the nodes or of the cluster.
+    """
+    address, holder = next(iter(snapshot.holders_of_new.items()))
+    cause = f"Address {address} is not published, because {holder}"
+    remedy = (
+        "Take it out of the range of the IP pool in Harvester, or of the DHCP server, then delete the Service and "
+        "create it again"
+    )
+    verdict = not_ready(EventMessage("Warning", Reason.ADDRESS_IN_USE, cause, remedy), snapshot)
+    return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD))
+
+
+def unpublished(snapshot: ServiceSnapshot, desired: Desired) -> Desired:
+    """Return a state in which the Service does not get the address that it was given.
+
+    One that is published and still allocated to it stays, and so does a lease, which kube-vip would only get again.
+    """
+    desired = replace(desired, look_again_after=RECHECK_SECONDS)
+    record = snapshot.record
+    allocated = snapshot.match.given | snapshot.primary_allocated
+    if record is not None and record.is_shown and record.address in allocated:
+        return replace(desired, wish=LEAVE)
+    return replace(desired, wish=HOLD, ingress=without_addresses(snapshot))
 
 
 def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:

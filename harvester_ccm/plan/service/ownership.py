@@ -78,6 +78,18 @@ class LoadBalancerMatch(Struct, frozen=True):
         return self.duplicates if self.load_balancer is None else (self.load_balancer, *self.duplicates)
 
     @property
+    def given(self) -> frozenset[str]:
+        """The addresses that Harvester has given to the load balancer of the Service, ``0.0.0.0`` for one from DHCP.
+
+        It announces the one that it writes to a VM load balancer. On any other one, that is this controller's copy.
+        """
+        if self.load_balancer is None:
+            return frozenset()
+        is_vm = self.load_balancer.spec.workload_type == "vm"
+        announced = self.load_balancer.address if is_vm else ""
+        return frozenset({self.load_balancer.allocated_ip, announced} - {""})
+
+    @property
     def undeleted(self) -> tuple[LoadBalancer, ...]:
         """Those of them that are not being deleted yet."""
         return tuple(load_balancer for load_balancer in self.own if not load_balancer.metadata.deleting)

@@ -63,6 +63,9 @@ class Phase(StrEnum):
     """The load balancer has no address; one that Harvester announces has none before the announcement. Ends: when it
     has an address, or when it is deleted because the Service requests another pool or network. User: NoMatchingPool,
     PoolExhausted or AllocationFailed at once; NotProcessed after 15 s, Allocating or AnnouncementPending after 30 s."""
+    ADDRESS_IN_USE = "AddressInUse"
+    """The Service has got an address that a Node, an API server or the cluster itself has. Ends: when that gives it up,
+    or with another address. User: AddressInUse."""
     SWITCHING = "Switching"
     """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
     the request back. User: the Event ChangingWorkloadType; ReplacementPending, and no traffic for some seconds."""
@@ -104,7 +107,7 @@ def _phase_of_secondary(snapshot: ServiceSnapshot) -> Phase:
     It keeps its own load balancer until it can use the address of the primary.
     """
     if sharing_of(snapshot).address:
-        return Phase.SHARING
+        return Phase.ADDRESS_IN_USE if snapshot.holders_of_new else Phase.SHARING
     load_balancer = snapshot.match.load_balancer
     if load_balancer is None or load_balancer.metadata.deleting:
         return Phase.SHARING_PENDING
@@ -122,6 +125,8 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
         return Phase.UNSUPPORTED if _is_unsupported(snapshot) else Phase.NEW
     if load_balancer.metadata.deleting:
         return Phase.OLD_TERMINATING
+    if snapshot.holders_of_new:
+        return Phase.ADDRESS_IN_USE
     if load_balancer.spec.workload_type == "vm":
         return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING
     return Phase.ANNOUNCED_BY_KUBE_VIP if load_balancer.allocated_ip else Phase.PENDING

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import Ingress, ServiceCondition
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     LOAD_BALANCER_READY,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
@@ -39,6 +40,7 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
 )
 from harvester_ccm.plan.service.obstacles import (
+    plan_address_in_use,
     plan_address_taken,
     plan_harvester_unknown,
     plan_name_taken,
@@ -53,7 +55,7 @@ from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.readiness import judged
 from harvester_ccm.plan.service.removal import plan_leaving
 from harvester_ccm.plan.service.request import WorkloadType
-from harvester_ccm.plan.service.scope import was_secondary
+from harvester_ccm.plan.service.scope import has_other_class, was_secondary
 from harvester_ccm.plan.service.settings import (
     converted,
     ignored_on_cluster_load_balancer,
@@ -83,6 +85,7 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
     Phase.NAME_TAKEN: plan_name_taken,
     Phase.WRONG_HARVESTER: plan_wrong_harvester,
     Phase.ADDRESS_TAKEN: plan_address_taken,
+    Phase.ADDRESS_IN_USE: plan_address_in_use,
     Phase.UNSUPPORTED: plan_unsupported,
     Phase.NEW: plan_new,
     Phase.OLD_TERMINATING: plan_old_terminating,
@@ -98,6 +101,7 @@ _ALONE: Final = frozenset(
         Phase.NAME_TAKEN,
         Phase.WRONG_HARVESTER,
         Phase.ADDRESS_TAKEN,
+        Phase.ADDRESS_IN_USE,
         Phase.UNSUPPORTED,
         Phase.NEW,
         Phase.OLD_TERMINATING,
@@ -168,7 +172,7 @@ def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> S
 
 def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
     """Return whether nothing is left to write, apart from the condition."""
-    fields = _fields(desired, snapshot.step_towards(desired.wish))
+    fields = _fields(desired, snapshot.step_towards(desired.wish), snapshot)
     return desired.write is None and not service_patch(snapshot.service, fields)
 
 
@@ -245,22 +249,38 @@ def _not_stored(snapshot: ServiceSnapshot) -> Iterator[EventMessage]:
         yield EventMessage("Warning", Reason.IGNORED, cause, "Update Harvester, or remove the setting that needs it")
 
 
-def _fields(desired: Desired, step: Next) -> ServiceFields:
+def _fields(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> ServiceFields:
     """Return the desired fields of the Service, without the condition."""
     return ServiceFields(
         {**desired.annotations, **step.annotations},
         desired.labels,
         desired.finalizer,
-        _ingress(desired, step),
+        _ingress(desired, step, snapshot),
         requires_version=desired.requires_version,
     )
 
 
-def _ingress(desired: Desired, step: Next) -> tuple[Ingress, ...] | None:
+def _ingress(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
     """Return the status that goes with a step; None to leave it as it is."""
     if step.clears_status:
         return ()
-    return None if step.holds_status else desired.ingress
+    if step.holds_status:
+        return None
+    return _without_others(snapshot) if desired.ingress is None else desired.ingress
+
+
+def _without_others(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
+    """Return the status without the addresses that another client has added; None if it has no such.
+
+    kube-vip writes further addresses beside a lease itself, and the status of a Service of another class is that of
+    its controller.
+    """
+    record = snapshot.record
+    if record is None or record.address == DHCP_ADDRESS or has_other_class(snapshot.service):
+        return None
+    present = snapshot.service.status.load_balancer.ingress
+    own = tuple(entry for entry in present if entry.ip in {"", record.address})
+    return None if own == present else own
 
 
 def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> ServicePlan:
@@ -282,7 +302,7 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         reads_endpoints=desired.reads_endpoints,
         look_again_after=_earlier(desired.look_again_after, step.look_again_after),
     )
-    fields = _fields(desired, step)
+    fields = _fields(desired, step, snapshot)
     if service_patch(snapshot.service, fields):
         patch = service_patch(snapshot.service, _with_condition(fields, step, snapshot, condition))
         write = PatchService(patch, releases=isinstance(desired.verdict, NotManaged))

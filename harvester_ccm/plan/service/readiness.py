@@ -103,7 +103,9 @@ def _ignored(desired: Desired, verdict: Ready, step: Next, snapshot: ServiceSnap
     cause = "with value 'true' makes kube-vip ignore the Service, so no node announces the address"
     event = EventMessage("Warning", Reason.NOT_ANNOUNCED, cause, "Remove the annotation", command, place=place)
     ingress = () if desired.ingress and snapshot.record is None else desired.ingress
-    return replace(desired, verdict=NotReady(Reason.NOT_ANNOUNCED, event), ingress=ingress)
+    # A Normal Event would say that the address is in use.
+    warnings = tuple(other for other in desired.events if other is not None and other.type == "Warning")
+    return replace(desired, verdict=NotReady(Reason.NOT_ANNOUNCED, event), ingress=ingress, events=warnings)
 
 
 def _no_endpoints(snapshot: ServiceSnapshot) -> EventMessage:

@@ -63,9 +63,13 @@ def _still_shared(users: list[str]) -> EventMessage:
 
 
 def _withdrawal(snapshot: ServiceSnapshot) -> Desired:
-    """Return the state in which kube-vip has withdrawn the address, if it announced that for this controller."""
+    """Return the state in which kube-vip has withdrawn the address, if it announced that for this controller.
+
+    The controller of another class may write its own address at this moment.
+    """
     verdict = waits_for(Reason.DELETION_PENDING)
-    return Desired(verdict, WITHDRAW if _is_announced_by_us(snapshot) else LEAVE)
+    wish = WITHDRAW if _is_announced_by_us(snapshot) else LEAVE
+    return Desired(verdict, wish, requires_version=has_other_class(snapshot.service))
 
 
 def _is_announced_by_us(snapshot: ServiceSnapshot) -> bool:

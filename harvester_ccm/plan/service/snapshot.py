@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.kube.errors import Forbidden, KubeError
 from harvester_ccm.kube.store import Store
-from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text, parse_provider_id
+from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text, parse_provider_id, special_use
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
@@ -76,6 +76,8 @@ BY_REQUEST: Final = "request"
 """Index of Services without an address by the one that they request."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
+BY_CLUSTER_IP: Final = "cluster IP"
+"""Index of Services by their cluster IPs."""
 
 
 Backends = tuple[str, ...] | None
@@ -146,6 +148,7 @@ SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     BY_PRIMARY: primaries_of,
     BY_REQUEST: _requests_of,
     BY_ADDRESS: lambda service: set(service.addresses),
+    BY_CLUSTER_IP: lambda service: service.spec.cluster_ips,
     VIRTUAL_IP: virtual_ips_of_service,
 }
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
@@ -239,6 +242,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     machine_with_address: str = ""
     """The Node, the VM or the API server that has the requested address; empty if none has. Only a Service without a
     load balancer needs it."""
+    holders_of_new: Mapping[str, str] = field(default_factory=dict)
+    """What else has an address that the Service has got and that is not published yet, in a sentence."""
     others_with_address: Mapping[str, str] = field(default_factory=dict)
     """Who gets the requested address before this Service if the history of the pool names its load balancer: Services
     that show the address, and load balancers that wait for one, by the name of the load balancer."""
@@ -409,6 +414,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> ServiceSnapshot:
     """Return the snapshot of a Service, without its state and the time."""
     seen = read_seen(service)
+    record = read_record(service)
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     request = read_request(service, seen)
@@ -427,13 +433,14 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         service=service,
         cluster=cluster,
         seen=seen,
-        record=read_record(service),
+        record=record,
         match=match,
         scope=scope_of(service, cluster, has_load_balancer=match.load_balancer is not None),
         request=request,
         holders=_holders(store, seen, load_balancers, request.address),
         pool_rights=store.pool_rights,
         machine_with_address=_machine_with(store, requested),
+        holders_of_new=_holders_of_new(store, seen, record, match.given | primary_allocated),
         others_with_address=_others_with_address(store, service, cluster, requested),
         primary=primary,
         primary_allocated=primary_allocated,
@@ -515,6 +522,38 @@ def _machine_with(store: ServiceStore, address: str) -> str:
     for instance in store.vmis.all():
         if any(address in interface.addresses for interface in instance.interfaces):
             return f"VM {instance.metadata.name}"
+    return ""
+
+
+def _holders_of_new(
+    store: ServiceStore, seen: Seen, record: Record | None, addresses: frozenset[str]
+) -> Mapping[str, str]:
+    """Return what else has one of the addresses that a Service has got, without one that is published already."""
+    if DHCP_ADDRESS in addresses:
+        addresses = addresses.union(leases_of(seen, record, recorded=""))
+    published = set(seen.status)
+    if record is not None:
+        published = {record.address} if record.is_shown else set()
+    holders = {address: _holder_of(store, address) for address in sorted(addresses - {DHCP_ADDRESS} - published)}
+    return {address: holder for address, holder in holders.items() if holder}
+
+
+def _holder_of(store: ServiceStore, address: str) -> str:
+    """Return what else has an address, in a sentence; empty if nothing has.
+
+    What only a claim shows does not count: a tenant writes the annotations of Services, and the report of a VM also has
+    what kube-vip has bound to it.
+    """
+    special = special_use(address)
+    if special:
+        return f"it is {special}"
+    if address in store.api_servers:
+        return "an API server of the kubeconfigs has it"
+    for node in store.nodes.all():
+        if node.has_internal_ip(address):
+            return f"Node {node.metadata.name} has it"
+    for service in store.services.by_index(BY_CLUSTER_IP, address):
+        return f"Service {service.metadata.key} has it as cluster IP"
     return ""
 
 

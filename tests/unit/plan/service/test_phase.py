@@ -150,6 +150,17 @@ WORLDS: dict[str, tuple[World, Phase]] = {
         World(served(), (allocated(),), {"holders": (HOLDER,)}),
         Phase.ANNOUNCED_BY_KUBE_VIP,
     ),
+    "a Node has its new address": (
+        World(WAITING, (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}),
+        Phase.ADDRESS_IN_USE,
+    ),
+    "a Node has the address of its primary": (
+        World(
+            service(ours=True, annotations=SHARES, **OTHER_PORT),
+            facts={**SHARING, "holders_of_new": {ADDRESS: "Node w1 has it"}},
+        ),
+        Phase.ADDRESS_IN_USE,
+    ),
     "invalid ipam": (World(service(annotations={IPAM: "static"})), Phase.UNSUPPORTED),
     "invalid ipam, with a load balancer": (
         World(served(annotations={IPAM: "static"}), (allocated(),)),

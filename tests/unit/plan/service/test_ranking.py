@@ -36,6 +36,7 @@ SPECS: dict[str, Any] = {
     "load_balancer_source_ranges": ("10.0.0.0/8",),
     "external_traffic_policy": "Local",
     "session_affinity": "ClientIP",
+    "cluster_ips": ("10.43.0.9",),
     "ip_families": ("IPv6",),
     "ip_family_policy": "RequireDualStack",
     "allocate_load_balancer_node_ports": False,

@@ -399,3 +399,9 @@ def test_state_of_a_service_begins_anew_with_each_step() -> None:
     state.see_record(SHOWN, 8.0)
     assert (state.record_since, state.touches, state.endpoints) == (8.0, 0, Endpoints())
     assert msgspec.json.decode(state.record)["step"] == "shown"
+
+
+def test_no_event_says_that_an_address_is_in_use_that_a_user_keeps_from_kube_vip() -> None:
+    ignored = published(Step.PUBLISHED, again=False, more={KUBE_VIP_IGNORE: "true"}, address=None)
+    made = plan_service(snapshot_of(ignored, allocated()))
+    assert [event.type for event in made.events] == ["Warning"]

@@ -23,6 +23,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.announcing import Step
+from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import (
     ADDRESS,
@@ -740,3 +741,12 @@ def test_deletion_that_does_not_end_names_the_pool() -> None:
     assert "If IP pool 'lan' does not exist any more, create it again under this name" in message
     (message,) = messages(plan(waiting, marked(deleting=True), waited=30.0))
     assert "create it again" not in message
+
+
+def test_withdrawal_of_a_service_of_another_class_holds_for_its_version_only() -> None:
+    """Its controller may write an address of its own at this moment."""
+    announced = service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **OTHER_CLASS)
+    made = plan(announced, allocated())
+    assert isinstance(made.write, PatchService)
+    metadata: Any = made.write.patch["metadata"]
+    assert metadata["resourceVersion"] == "7"
