@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from devenv.announcement import HOST_ANNOTATION, REQUESTED_ANNOTATION, is_ignored
+from devenv.announcement import HOST_ANNOTATION, IGNORE_ANNOTATION, REQUESTED_ANNOTATION, is_ignored
 from devenv.background import Background
 from devenv.binaries import KUBE_VIP
 from devenv.dhcpresponder import DhcpResponder
@@ -71,8 +71,7 @@ class Subject:
         """Return what is wrong with the Service; empty if nothing is."""
         condition = _ready_condition(service)
         if self.state.is_ignored:
-            is_shown = condition.get("status") == "True" or not is_ignored(service)
-            return "the user's ignore annotation is not respected" if is_shown else ""
+            return _problem_of_ignored(service, condition, self.addresses[A] in on_node)
         shown = addresses_in(service)
         wanted = self._leases(service) if self.state.is_leased else {self.addresses[A]}
         up = on_node & {*self.addresses.values(), *wanted}
@@ -95,6 +94,20 @@ def _with_annotations(step: Step, annotations: dict[str, str]) -> Step:
     if (step.verb, step.kind) == ("create", "Service"):
         step.body["metadata"]["annotations"].update(annotations)
     return step
+
+
+def _problem_of_ignored(service: Document, condition: Document, is_up: bool) -> str:
+    """Return what is wrong with a Service that the user has kube-vip ignore; empty if nothing is.
+
+    kube-vip goes on with an address that it announced before, so the condition can be True.
+    """
+    if not is_ignored(service):
+        return "the user's annotation is removed"
+    message = condition.get("message", "")
+    if IGNORE_ANNOTATION not in message:
+        return f"the user's annotation is not told: {message}"
+    is_ready = condition.get("status") == "True"
+    return "" if is_up or not is_ready else "the condition is True, and nothing is on the node"
 
 
 def _ready_condition(service: Document) -> Document:
