@@ -391,12 +391,14 @@ class OldAnnouncer(Announcer):
             return
         withdrawn = None
         if kind == "MODIFIED" and watch is not None and self._is_changed(instance, service):
+            was_up = instance is not None and instance.is_up
             yield from self._cancel(watch)
             self._forget(uid)
             if (0, 9, 2) <= self.settings.version < (1, 0, 1):
                 # These versions announce the new address with the next event of the Service.
                 return
-            watch, withdrawn, instance = None, instance, None
+            withdrawn = instance if was_up else None
+            watch, instance = None, None
         if watch is None:
             self.watches[uid] = ServiceWatch(key_of(service), uid, service)
             yield from self._announce_at_once(instance, service, withdrawn)

@@ -31,6 +31,7 @@ from tests.devenv.emulated import endpoint_slice, service
 A, B = "127.79.0.10", "127.79.0.11"
 ADDRESS = "kube-vip.io/loadbalancerIPs"
 IGNORE = "kube-vip.io/ignore"
+DDNS = "kube-vip.io/ddns"
 OUR_CLASS = "cloudprovider.harvesterhci.io/harvester"
 KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"
 
@@ -131,7 +132,7 @@ def with_policy(policy: str) -> Document:
     ("changed", "since"),
     [
         pytest.param(with_policy("Local"), (1, 0, 1), id="policy"),
-        pytest.param(service({ADDRESS: A, "kube-vip.io/ddns": "False"}), (1, 0, 3), id="ddns"),
+        pytest.param(service({ADDRESS: A, DDNS: "False"}), (1, 0, 3), id="ddns"),
         pytest.param(service({ADDRESS: A, "kube-vip.io/leaseName": "other"}), (1, 2, 3), id="leaseName"),
         pytest.param(service({ADDRESS: A, "kube-vip.io/serviceInterface": "eth1"}), (9, 0, 0), id="interface"),
     ],
@@ -321,3 +322,12 @@ def test_old_version_announces_and_withdraws_one_address_at_once() -> None:
     assert again.is_raced
     _, other, _ = effects(announcer.change("MODIFIED", met(service({ADDRESS: B}))))
     assert not other.is_raced
+
+
+def test_old_version_announces_a_silent_address_without_a_race() -> None:
+    announcer = announcer_for(Settings(version=(1, 1, 2)))
+    for annotations in ({ADDRESS: A}, {ADDRESS: ""}, {ADDRESS: A}):
+        effects(announcer.change("MODIFIED", met(service(annotations))))
+    assert holders(announcer) == {}, "nothing was up when the spelling changes"
+    again, _ = effects(announcer.change("MODIFIED", met(service({ADDRESS: A, DDNS: "False"}))))
+    assert not again.is_raced
