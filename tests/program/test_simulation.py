@@ -41,7 +41,7 @@ from tests.simulation.oracles import Oracles
 from tests.simulation.request_oracle import RequestOracle
 from tests.simulation.rest import AtRest
 from tests.simulation.runner import ActionRunner
-from tests.simulation.schedule import is_about_announcement
+from tests.simulation.schedule import is_about_announcement, is_touch_of
 from tests.simulation.world import RECOVERY_SECONDS, World
 from tests.support.builders import CLUSTER
 from tests.support.memory_server import Call, Document, refused
@@ -263,6 +263,20 @@ def test_writes_about_an_announcement_at_rest(verb: str, body: Document, *, perm
     assert is_about_announcement(call, {"b"}) is permitted
     if verb == "PATCH":
         assert not is_about_announcement(call, {"a"}), "kube-vip had noted its node before"
+
+
+@pytest.mark.parametrize(
+    ("verb", "collection", "services", "expected"),
+    [
+        pytest.param("PATCH", "endpointslices", {"b"}, True, id="touch"),
+        pytest.param("PATCH", "endpointslices", {"a"}, False, id="another Service"),
+        pytest.param("DELETE", "endpointslices", {"b"}, False, id="deletion"),
+        pytest.param("PATCH", "services", {"b"}, False, id="Service"),
+    ],
+)
+def test_touches_of_endpoints_at_rest(verb: str, collection: str, services: set[str], *, expected: bool) -> None:
+    call = Call(verb, f"/namespaces/shop/{collection}/b-guest-1", 0.0, {})
+    assert is_touch_of(call, services) is expected
 
 
 def _publish(world: World, name: str, address: str = ADDRESS) -> None:

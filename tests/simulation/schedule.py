@@ -163,12 +163,18 @@ class Schedule:
         for side in self._world.servers:
             self._world.touch_everything(side)
         await self._pass(QUIET)
+        written = sorted(self._world.writes(), key=_at)[before:]
+        touched = Counter(call.path for call in written if is_touch_of(call, unnoted))
         late = [
             call
-            for call in sorted(self._world.writes(), key=_at)[before:]
+            for call in written
             if not _is_about_lost_machines(call)
             and not is_about_announcement(call, unnoted)
-            and not is_about_lease(call, with_dhcp)
+            # The endpoints of a Service without a note are touched more and more rarely.
+            and touched[call.path] != 1
+            # After kube-vip was made to get a lease again, they are touched some times more, also if the first touch
+            # was enough.
+            and not is_touch_of(call, with_dhcp)
             and not any(_concerns(call, name) for name in leasing)
         ]
         if late:
@@ -259,14 +265,11 @@ def _is_about_lost_machines(call: Any) -> bool:
     return bool(call.verb == "POST" and (call.body or {}).get("reason") == "HarvesterMismatch")
 
 
-def is_about_lease(call: Any, with_dhcp: Set[str]) -> bool:
-    """Return whether the endpoints of a Service with DHCP are touched.
-
-    After kube-vip was made to get a lease again, they are touched some times more, also if the first touch was enough.
-    """
+def is_touch_of(call: Any, services: Set[str]) -> bool:
+    """Return whether a request touches the endpoints of one of the Services."""
     collection, _, name = call.path.rpartition("/")
     is_touch = call.verb == "PATCH" and collection.endswith("/endpointslices")
-    return is_touch and any(name.startswith(f"{service}-") for service in with_dhcp)
+    return is_touch and any(name.startswith(f"{service}-") for service in services)
 
 
 def _concerns(call: Any, name: str) -> bool:
