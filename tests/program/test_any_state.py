@@ -55,8 +55,7 @@ class State(Program):
         self.is_dhcp = self.dice.random() < 0.25
         settings = Settings(version=version, node=NODE)
         loop = cast("SeededLoop", asyncio.get_running_loop())
-        # An address that 1.1.2 loses in its race stays away although it is noted: nothing shows that.
-        self.kube_vip = KubeVip(self.guest, loop, seed, settings=settings, lost_share=0.0)
+        self.kube_vip = KubeVip(self.guest, loop, seed, settings=settings)
         annotations = {IPAM: "dhcp"} if self.is_dhcp else {}
         item = service(annotations=annotations, ours=self.dice.random() < 0.8)
         self.harvester.put(LOAD_BALANCERS, document_of(self._load_balancer()))

@@ -317,7 +317,7 @@ ANOTHER_ADDRESS: dict[str, tuple[Situation, str]] = {
     ),
     "all touches, no receipt is expected": (
         Situation(RETURNING, DIRECT, ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)),
-        f"shown; record: announced, {ADDRESS}, again",
+        f"shown; record: shown, {ADDRESS}, again",
     ),
     "all touches and respelled, the receipt is missing": (
         Situation(RETURNING, replace(DIRECT, was_respelled=True), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0), KUBE_VIP),
