@@ -523,7 +523,7 @@ def _has_lost_lease(seen: Seen, record: Record, timers: Timers) -> bool:
 
 def _completed(seen: Seen, record: Record, announcer: Announcer, step: Next) -> Next:
     answers = record.answers or (record.again and bool(seen.node))
-    needs_touches = record.again and announcer is not Announcer.OTHER
+    needs_touches = record.again and bool(seen.node) and announcer is not Announcer.OTHER
     completed = Step.ANNOUNCED if needs_touches else Step.SHOWN
     return _with_record(step, replace(record, step=completed, needs_respelling=False, answers=answers))
 
