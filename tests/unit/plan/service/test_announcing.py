@@ -331,6 +331,10 @@ ANOTHER_ADDRESS: dict[str, tuple[Situation, str]] = {
         Situation(RETURNING, DIRECT, ANNOUNCE, Timers(86400.0, 100, 0.0), KUBE_VIP),
         "waiting; receipt expected; in 1.0 s",
     ),
+    "nothing is noted, and nobody expects it: left alone after the touches": (
+        Situation(RETURNING, DIRECT, ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)),
+        f"shown; record: shown, {ADDRESS}, again",
+    ),
     "another program announces: shown after the touch": (
         Situation(RETURNING, DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5), Announcer.OTHER),
         f"shown; record: shown, {ADDRESS}, again",
