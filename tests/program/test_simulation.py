@@ -6,11 +6,12 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from devenv.announcement import ADDRESS_ANNOTATION
+from devenv.announcement import ADDRESS_ANNOTATION, DEFAULT_CLASS, Version
 from devenv.harvester.pools import booked
 from devenv.harvester.records import POOLS
 from harvester_ccm.config import Announcer
@@ -525,6 +526,22 @@ def test_load_balancer_without_its_mark_is_not_that_of_a_service_that_shows_noth
         status = {"allocatedAddress": {"ip": "10.0.0.11"}}
         world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}, "status": status})
         assert _found_at_rest(world, "c") == []
+
+
+@pytest.mark.parametrize(("version", "expected"), [((1, 1, 2), False), ((1, 2, 3), True)])
+def test_silent_address_of_another_announcer_is_wrong_if_kube_vip_needs_no_other_spelling(
+    version: Version, *, expected: bool
+) -> None:
+    with _world() as world:
+        guest = world.original
+        guest.kube_vip._settings = replace(guest.kube_vip._settings, version=version, load_balancer_class=DEFAULT_CLASS)
+        balancer = world.harvester.of(LOAD_BALANCERS)[f"{CLUSTER.namespace}/of-a"]
+        world.harvester.put(LOAD_BALANCERS, {**balancer, "spec": {"ipam": "pool", "workloadType": "cluster"}})
+        guest.change_service("a", {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}})
+        wrong = f"{ADDRESS} of a, cluster, is not announced by kube-vip"
+        assert wrong in AtRest(world, guest, RequestOracle(world)).differences()
+        world.set_announcer(Announcer.OTHER)
+        assert (wrong in AtRest(world, guest, RequestOracle(world)).differences()) is expected
 
 
 def test_lease_that_kube_vip_writes_to_a_service_that_is_not_served_stays() -> None:

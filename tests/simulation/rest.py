@@ -220,8 +220,10 @@ class AtRest:
         is_hidden = up and name in self._guest.address_hidden
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
         is_silenced = not up and (name in self._guest.unseen_changes() or not is_touched)
-        # Nor does the controller touch anything where another program should announce the address.
-        is_silenced |= not up and world.announcer is Announcer.OTHER and name in self._guest.settings_changed
+        # Nor does the controller touch or respell anything where another program should announce the address. kube-vip
+        # before 1.2 needs another spelling after each withdrawal.
+        needs_help = name in self._guest.settings_changed or not kube_vip.needs_endpoints
+        is_silenced |= not up and world.announcer is Announcer.OTHER and needs_help
         # Nor what kube-vip does after the deletion of an EndpointSlice.
         is_silenced |= name in self._guest.slices_lost
         # kube-vip keeps the policy that a Service had while it waited for its address.
