@@ -334,6 +334,10 @@ class Reason(StrEnum):
     )
     """Warning: the device for the network of the Service is not known. Fix: give every VM an interface in the network,
     run qemu-guest-agent in it, or set annotation `kube-vip.io/serviceInterface`."""
+    OTHER_NETWORK = "AddressInOtherNetwork", "an address of the network that it requests"
+    """Warning: Harvester before 1.9 chose an IP pool of another network than the Service requests, or without regard to
+    it. A new address of another network is not announced. Fix: name a pool of the network in annotation
+    `cloudprovider.harvesterhci.io/ip-pool`."""
     ANNOUNCING = "Announcing", "kube-vip to note that it announces the address"
     """No Event: the address is published, and no node has noted it yet. Fix: none; it lasts some seconds, and longer
     while kube-vip works on many Services."""

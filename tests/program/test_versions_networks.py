@@ -7,8 +7,16 @@ import pytest
 
 from devenv.harvester.machines import Kind, Machine
 from harvester_ccm.model.core import CONFIG_MAPS
-from harvester_ccm.names import IP_POOL, KUBE_VIP_INTERFACE, NETWORK
-from tests.support.builders import CLUSTER, service
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    IP_POOL,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_INTERFACE,
+    LB_REQUESTED_NETWORK,
+    NETWORK,
+    Reason,
+)
+from tests.support.builders import CLUSTER, LB_NAME, service
 from tests.support.clock import jumping_time
 from tests.support.versioned_harvester import FIRST, SECOND, World
 
@@ -51,6 +59,81 @@ async def test_newest_harvester_gives_an_address_of_the_network_that_a_service_r
             await asyncio.sleep(60)
             assert world.address().startswith("10.2.0.")
             assert world.warnings() == []
+
+
+@pytest.mark.guarantee("An address is announced only in its network")
+@pytest.mark.parametrize("number", OLD)
+@jumping_time
+async def test_new_address_of_another_network_is_not_announced(number: str) -> None:
+    world = World()
+    async with world.on(number):
+        await world_with_two_networks(world)
+        world.put(service(annotations={NETWORK: SECOND}))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.books("first"), "Harvester took the pool of the first network"
+            assert (world.address(), world.annotations()[KUBE_VIP_ADDRESSES]) == ("", "")
+            assert (world.condition()["status"], world.condition()["reason"]) == ("False", Reason.OTHER_NETWORK)
+            (text,) = world.warnings()
+            assert f"'{FIRST}'" in text
+            assert f"'{SECOND}'" in text
+            assert IP_POOL in text
+            world.change(metadata={"annotations": {IP_POOL: "second"}})
+            await asyncio.sleep(60)
+            assert world.address().startswith("10.2.0."), "the way that the Warning names"
+            assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0"
+            assert world.condition()["status"] == "True"
+            assert not world.books("first")
+            assert len(world.warnings()) == 1, "no other Warning"
+
+
+@pytest.mark.parametrize("number", OLD)
+@jumping_time
+async def test_address_of_another_network_that_is_announced_stays_with_a_warning(number: str) -> None:
+    world = World()
+    async with world.on(number):
+        await world_with_two_networks(world)
+        world.put(service(annotations={NETWORK: FIRST}))
+        async with world.live():
+            await asyncio.sleep(60)
+        address = world.address()
+        assert address.startswith("10.1.0.")
+        # As an earlier version of this program left it: the address of one network on the device of another one.
+        world.change(metadata={"annotations": {NETWORK: SECOND, KUBE_VIP_INTERFACE: "enp2s0"}})
+        key = f"{CLUSTER.namespace}/{LB_NAME}"
+        world.harvester.change(LOAD_BALANCERS, key, {"metadata": {"annotations": {LB_REQUESTED_NETWORK: SECOND}}})
+        async with world.live():
+            await asyncio.sleep(60)
+            assert (world.address(), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, address)
+            assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0", "it may work there"
+            assert world.condition()["status"] == "True"
+            (text,) = world.warnings()
+            assert f"'{FIRST}'" in text
+            assert f"'{SECOND}'" in text
+            assert f"name pool 'first' in annotation {IP_POOL}" in text
+            world.change(metadata={"annotations": {IP_POOL: "first"}})
+            await asyncio.sleep(1)
+            events = world.guest.events()
+            await asyncio.sleep(3600)
+            assert world.guest.events() == events, "the user says that the pool is right"
+
+
+@pytest.mark.parametrize("number", OLD)
+@jumping_time
+async def test_pool_that_was_chosen_without_a_network_is_a_warning(number: str) -> None:
+    world = World()
+    async with world.on(number):
+        await world_with_two_networks(world, Kind.PLAIN)
+        world.put_pool("lan", "10.3.0.0/24")
+        world.put(service(annotations={NETWORK: SECOND}))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.address().startswith("10.3.0.")
+            assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0"
+            assert world.condition()["status"] == "True"
+            (text,) = world.warnings()
+            assert f"'{SECOND}'" in text
+            assert IP_POOL in text
 
 
 @pytest.mark.parametrize("network", [SECOND, "vms/unknown"])

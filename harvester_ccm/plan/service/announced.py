@@ -1,14 +1,18 @@
 """The plan of a Service with an allocated address that kube-vip in this cluster announces."""
 
+from msgspec.structs import replace
+
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, Reason
 from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, HOLD, Goal, Wish
+from harvester_ccm.plan.service.chosen_network import network_warning, withheld
+from harvester_ccm.plan.service.deletion import deletion_write
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.device import device_for
 from harvester_ccm.plan.service.dhcp_lease import plan_without_lease, with_lease
-from harvester_ccm.plan.service.load_balancer import load_balancer_change
+from harvester_ccm.plan.service.load_balancer import is_for_other_request, load_balancer_change
 from harvester_ccm.plan.service.obstacles import unpublished, without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import Ready
@@ -23,7 +27,8 @@ def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
     leases = snapshot.leases
     wish = Wish(Goal.ANNOUNCE, load_balancer.allocated_ip, device.name, has_lease=bool(leases), had_address=True)
     if load_balancer.allocated_ip != DHCP_ADDRESS:
-        return _plan_pool(snapshot, load_balancer, wish).with_events(device.warning)
+        warnings = network_warning(snapshot, load_balancer), device.warning
+        return _plan_pool(snapshot, load_balancer, wish).with_events(*warnings)
     if leases:
         desired = with_lease(snapshot, load_balancer, wish, leases)
         return desired.with_events(device.warning, *_address_events(snapshot, load_balancer, leases[0]))
@@ -37,6 +42,21 @@ def _plan_device_unknown(snapshot: ServiceSnapshot, warning: EventMessage | None
         verdict = not_ready(warning, snapshot)
     write = load_balancer_change(snapshot.load_balancer, snapshot)
     return Desired(verdict, HOLD, finalizer=Finalizer.ADD, ingress=without_addresses(snapshot), write=write)
+
+
+def plan_other_network(snapshot: ServiceSnapshot) -> Desired:
+    """Announce nothing. When the Service names a pool or requests another network, it gets another load balancer."""
+    load_balancer = snapshot.load_balancer
+    desired = Desired(
+        not_ready(withheld(snapshot, load_balancer), snapshot),
+        HOLD,
+        finalizer=Finalizer.ADD,
+        ingress=without_addresses(snapshot),
+        write=load_balancer_change(load_balancer, snapshot),
+    )
+    if not is_for_other_request(load_balancer, snapshot):
+        return desired
+    return replace(desired, verdict=waits_for(Reason.REPLACEMENT_PENDING), write=deletion_write(load_balancer))
 
 
 def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wish) -> Desired:

@@ -9,6 +9,7 @@ from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
 from harvester_ccm.plan.service.announcing import DEVICE_ANNOTATION, Seen
+from harvester_ccm.plan.service.chosen_network import ChosenNetwork, chosen_network
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -39,7 +40,8 @@ def device_for(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Device
     seen = snapshot.seen
     address = load_balancer.allocated_ip
     network = network_of(load_balancer, snapshot.request.network)
-    if not network:
+    if not network or chosen_network(snapshot, load_balancer) is ChosenNetwork.OTHER:
+        # An address of another network is announced already, and may work where it is.
         return Device()
     devices = snapshot.network_devices
     is_new = seen.read_address != address

@@ -174,12 +174,15 @@ def _covers(present: object, wanted: object) -> bool:
 
 
 def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
-    """Return whether Harvester searches for an address in another pool or network than the Service requests now.
+    """Return whether Harvester searches for an address in another pool or network than the Service requests now."""
+    return not current.allocated_ip and is_for_other_request(current, snapshot)
+
+
+def is_for_other_request(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Service requests another pool or network now than when its load balancer was created.
 
     A load balancer by the Go provider before 0.2.7 does not name the requested network.
     """
-    if current.allocated_ip:
-        return False
     request = snapshot.request
     network = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
     if network is not None and normal_network(network) != request.network:

@@ -6,6 +6,7 @@ the time that the Service has waited.
 
 from enum import StrEnum
 
+from harvester_ccm.plan.service.chosen_network import is_withheld
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import Role
 from harvester_ccm.plan.service.sharing import sharing_of
@@ -69,6 +70,10 @@ class Phase(StrEnum):
     SWITCHING = "Switching"
     """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
     the request back. User: the Event ChangingWorkloadType; ReplacementPending, and no traffic for some seconds."""
+    OTHER_NETWORK = "OtherNetwork"
+    """Harvester has allocated an address of another network than the Service requests, and nothing announces it. Ends:
+    when the Service names a pool or requests another network: the load balancer is deleted. User:
+    AddressInOtherNetwork."""
     ANNOUNCED_BY_KUBE_VIP = "AnnouncedByKubeVip"
     """Harvester has allocated the address, and kube-vip in this cluster announces it, or is to. Ends: with a change of
     the Service, or with the loss of the load balancer. User: Ready; before that Announcing, DHCPLeasePending
@@ -129,7 +134,9 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
         return Phase.ADDRESS_IN_USE
     if load_balancer.spec.workload_type == "vm":
         return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING
-    return Phase.ANNOUNCED_BY_KUBE_VIP if load_balancer.allocated_ip else Phase.PENDING
+    if not load_balancer.allocated_ip:
+        return Phase.PENDING
+    return Phase.OTHER_NETWORK if is_withheld(snapshot) else Phase.ANNOUNCED_BY_KUBE_VIP
 
 
 def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:

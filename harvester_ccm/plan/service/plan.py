@@ -23,7 +23,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip
+from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip, plan_other_network
 from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Next, Progress, Step
 from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued
 from harvester_ccm.plan.service.delegated import plan_announced_by_harvester
@@ -91,6 +91,7 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
     Phase.OLD_TERMINATING: plan_old_terminating,
     Phase.PENDING: plan_pending,
     Phase.SWITCHING: plan_switching,
+    Phase.OTHER_NETWORK: plan_other_network,
     Phase.ANNOUNCED_BY_KUBE_VIP: plan_announced_by_kube_vip,
     Phase.ANNOUNCED_BY_HARVESTER: plan_announced_by_harvester,
 }
@@ -107,12 +108,15 @@ _ALONE: Final = frozenset(
         Phase.OLD_TERMINATING,
         Phase.PENDING,
         Phase.SWITCHING,
+        Phase.OTHER_NETWORK,
         Phase.ANNOUNCED_BY_KUBE_VIP,
         Phase.ANNOUNCED_BY_HARVESTER,
     }
 )
 """Phases of a Service that has, or will have, a load balancer of its own."""
-_PRESENT: Final = frozenset({Phase.PENDING, Phase.ANNOUNCED_BY_KUBE_VIP, Phase.ANNOUNCED_BY_HARVESTER})
+_PRESENT: Final = frozenset(
+    {Phase.PENDING, Phase.OTHER_NETWORK, Phase.ANNOUNCED_BY_KUBE_VIP, Phase.ANNOUNCED_BY_HARVESTER}
+)
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
 REPLACEMENT_WRITES: Final = 12
@@ -179,7 +183,8 @@ def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
 def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Desired:
     """Return the state with what holds in several phases: Warnings, the end of sharing, and duplicates."""
     if phase in _PRESENT:
-        desired = desired.with_events(*_present_warnings(snapshot))
+        has_address = phase is not Phase.OTHER_NETWORK and bool(snapshot.load_balancer.allocated_ip)
+        desired = desired.with_events(*_present_warnings(snapshot, has_address=has_address))
     if phase not in _ALONE:
         return desired
     desired = desired.with_events(*_request_warnings(snapshot))
@@ -213,8 +218,8 @@ def _request_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None
         yield sharing_of(snapshot).refusal
 
 
-def _present_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None]:
-    """Yield the Warnings about a Service whose load balancer stays."""
+def _present_warnings(snapshot: ServiceSnapshot, *, has_address: bool) -> Iterator[EventMessage | None]:
+    """Yield the Warnings about a Service whose load balancer stays; ``has_address``: it has one to lose."""
     service = snapshot.service
     request = snapshot.request
     load_balancer = snapshot.load_balancer
@@ -227,7 +232,7 @@ def _present_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None
     else:
         yield local_policy(service)
         yield ignored_on_cluster_load_balancer(service, request, load_balancer.spec.ipam)
-    yield from rejected_changes(request, load_balancer)
+    yield from rejected_changes(request, load_balancer, has_address=has_address)
     yield from _not_stored(snapshot)
 
 

@@ -211,9 +211,9 @@ class _Fixed(Struct, frozen=True):
     present: str
 
 
-def rejected_changes(request: Request, load_balancer: LoadBalancer) -> Iterator[EventMessage]:
+def rejected_changes(request: Request, load_balancer: LoadBalancer, *, has_address: bool) -> Iterator[EventMessage]:
     """Yield the Warnings about settings that were changed after the load balancer was created."""
-    for setting in _fixed_settings(request, load_balancer):
+    for setting in _fixed_settings(request, load_balancer, has_address=has_address):
         if setting.requested == setting.present:
             continue
         is_set = setting.requested and setting.annotation in request.present
@@ -229,7 +229,7 @@ def rejected_changes(request: Request, load_balancer: LoadBalancer) -> Iterator[
         yield EventMessage("Warning", Reason.IMMUTABLE, cause, remedy, place=place)
 
 
-def _fixed_settings(request: Request, load_balancer: LoadBalancer) -> Iterator[_Fixed]:
+def _fixed_settings(request: Request, load_balancer: LoadBalancer, *, has_address: bool) -> Iterator[_Fixed]:
     """Network and pool follow the Service while there is no address to lose.
 
     Load balancers made by providers before 0.2.7 do not name the network that was requested.
@@ -237,7 +237,7 @@ def _fixed_settings(request: Request, load_balancer: LoadBalancer) -> Iterator[_
     spec = load_balancer.spec
     ipam = spec.ipam if request.ipam is Ipam.INVALID else str(request.ipam)
     yield _Fixed(names.IPAM, ipam, spec.ipam)
-    if not load_balancer.allocated_ip:
+    if not has_address:
         return
     created_with = load_balancer.metadata.annotation(names.LB_REQUESTED_NETWORK)
     network = request.network if created_with is None else normal_network(created_with)

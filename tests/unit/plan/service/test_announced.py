@@ -9,6 +9,7 @@ from harvester_ccm.config import Announcer
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     DHCP_ADDRESS,
+    IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
@@ -18,6 +19,7 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_RECONCILE,
     LB_REQUESTED_NETWORK,
+    LB_SELECT_NETWORK,
     LB_SERVICE_NAME,
     NETWORK,
     PREFIX,
@@ -48,6 +50,8 @@ from tests.unit.plan.service.snapshots import (
 VLAN: Final = {NETWORK: "infra/vlan9"}
 IN_VLAN: Final = {LB_REQUESTED_NETWORK: "infra/vlan9"}
 DEVICES: Final = {"network_devices": {"infra/vlan9": "eth1"}}
+IN_OTHER: Final = marked(ip=ADDRESS, pool="lan", annotations={**IN_VLAN, LB_SELECT_NETWORK: "infra/vlan7"})
+"""A load balancer whose pool Harvester chose for another network than the requested one."""
 ONE_ADDRESS: Final = marked(ip=ADDRESS, pool="lan")
 OTHER_ADDRESS: Final = allocated(ip="10.0.0.9", address="10.0.0.9")
 HELD_AGAIN: Final = service(
@@ -573,6 +577,109 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
     ),
 }
 NETWORKS: dict[str, tuple[World, Plan]] = {
+    "Harvester stored the requested network": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN}),
+            (marked(ip=ADDRESS, pool="lan", annotations={**IN_VLAN, LB_SELECT_NETWORK: "infra/vlan9"}),),
+            DEVICES,
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_INTERFACE: "eth1",
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"shown, {ADDRESS}",
+                },
+                "ingress": [SHOWN],
+            },
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
+        ),
+    ),
+    "Harvester stored another network": (
+        World(service(ours=True, annotations={**SUPPRESSED, **VLAN}), (IN_OTHER,), DEVICES),
+        Plan(
+            Phase.OTHER_NETWORK,
+            "NotReady AddressInOtherNetwork",
+            condition="False AddressInOtherNetwork",
+            write="condition",
+            events=("Warning AddressInOtherNetwork",),
+        ),
+    ),
+    "another network, and then the Service names a pool": (
+        World(service(ours=True, annotations={**SUPPRESSED, **VLAN, IP_POOL: "nine"}), (IN_OTHER,), DEVICES),
+        Plan(Phase.OTHER_NETWORK, "NotReady ReplacementPending", write={"delete": LB_NAME}),
+    ),
+    "another network, and then the Service requests that": (
+        World(service(ours=True, annotations={**SUPPRESSED, NETWORK: "infra/vlan7"}), (IN_OTHER,), DEVICES),
+        Plan(Phase.OTHER_NETWORK, "NotReady ReplacementPending", write={"delete": LB_NAME}),
+    ),
+    "another network, already announced": (
+        World(
+            served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),
+            (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
+            {"network_devices": {"infra/vlan7": "eth0", "infra/vlan9": "eth1"}},
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning AddressInOtherNetwork",),
+            delay=60.0,
+        ),
+    ),
+    "another network, its pool is named": (
+        World(
+            served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1", IP_POOL: "lan"}),
+            (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
+            DEVICES,
+        ),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
+    ),
+    "Harvester stored no network": (
+        World(
+            served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),
+            (allocated(pool="lan", annotations={**IN_VLAN, LB_SELECT_NETWORK: ""}),),
+            DEVICES,
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning AddressInOtherNetwork",),
+            delay=60.0,
+        ),
+    ),
+    "Harvester stored another network, DHCP": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN, **DHCP}),
+            (
+                marked(
+                    ip=DHCP_ADDRESS, annotations={**IN_VLAN, LB_SELECT_NETWORK: "infra/vlan7"}, spec={"ipam": "dhcp"}
+                ),
+            ),
+            DEVICES,
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+                    KUBE_VIP_INTERFACE: "eth1",
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"published, {DHCP_ADDRESS}",
+                }
+            },
+            delay=30.0,
+        ),
+    ),
     "announced on its device": (
         World(
             service(ours=True, annotations={**SUPPRESSED, **VLAN}), (marked(ip=ADDRESS, annotations=IN_VLAN),), DEVICES

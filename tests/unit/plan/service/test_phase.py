@@ -10,6 +10,7 @@ from harvester_ccm.names import (
     IPAM,
     LB_OWNER,
     LB_REQUESTED_NETWORK,
+    LB_SELECT_NETWORK,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -50,6 +51,9 @@ FOREIGN: Final = marked(annotations={LB_OWNER: "other"})
 HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
 UNREACHABLE: Final = Unreachable("no route")
 VLAN: Final = {NETWORK: "infra/vlan9"}
+IN_OTHER: Final = marked(
+    annotations={LB_REQUESTED_NETWORK: "infra/vlan9", LB_SELECT_NETWORK: "infra/vlan7"}, ip=ADDRESS, pool="lan"
+)
 IN_VLAN: Final = marked(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, ip=ADDRESS, pool="lan")
 
 WORLDS: dict[str, tuple[World, Phase]] = {
@@ -189,6 +193,14 @@ WORLDS: dict[str, tuple[World, Phase]] = {
     ),
     "no device in the network": (
         World(service(ours=True, annotations={**SUPPRESSED, **VLAN}), (IN_VLAN,), {"network_devices": {"a/b": "eth1"}}),
+        Phase.ANNOUNCED_BY_KUBE_VIP,
+    ),
+    "pool of another network": (
+        World(service(ours=True, annotations={**SUPPRESSED, **VLAN}), (IN_OTHER,)),
+        Phase.OTHER_NETWORK,
+    ),
+    "pool of another network, already announced": (
+        World(served(annotations=VLAN), (IN_OTHER,)),
         Phase.ANNOUNCED_BY_KUBE_VIP,
     ),
     "device not looked up, already announced": (

@@ -402,7 +402,7 @@ def test_local_traffic_policy_with_kube_vip_names_the_setting_of_kube_vip(policy
 
 def test_network_of_a_load_balancer_by_a_provider_before_0_2_7_is_not_known() -> None:
     request = snapshot_of(served(annotations={NETWORK: "infra/new"})).request
-    assert list(rejected_changes(request, load_balancer(ip=ADDRESS, pool="lan"))) == []
+    assert list(rejected_changes(request, load_balancer(ip=ADDRESS, pool="lan"), has_address=True)) == []
 
 
 FIXED_BEFORE: dict[str, tuple[dict[str, str], list[str]]] = {

@@ -1,0 +1,85 @@
+"""The network by which Harvester chose the IP pool of an address, compared with the one that the Service requests.
+
+Before 1.9, Harvester replaces the requested network: by the first network of a VM that Rancher made for the cluster, or
+by none. What it stored on the load balancer shows that, in every version. A pool that the Service names is its choice.
+"""
+
+from enum import StrEnum, auto
+
+from harvester_ccm.model.event import EventMessage, quoted
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import IP_POOL, LB_SELECT_NETWORK, Reason
+from harvester_ccm.plan.service.load_balancer import network_of
+from harvester_ccm.plan.service.request import normal_network
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+
+
+class ChosenNetwork(StrEnum):
+    """By which network Harvester chose the IP pool of an allocated address."""
+
+    REQUESTED = auto()
+    """By the one that the Service requests; or the Service requests none, or names the pool."""
+    NONE = auto()
+    """By none: only pools without a network, and global ones."""
+    OTHER = auto()
+    """By another one."""
+
+
+def chosen_network(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> ChosenNetwork:
+    """Return by which network Harvester chose the pool of the address of a cluster load balancer."""
+    stored = load_balancer.metadata.annotation(LB_SELECT_NETWORK)
+    requested = network_of(load_balancer, snapshot.request.network)
+    if not requested or stored is None or load_balancer.spec.ipam != "pool":
+        return ChosenNetwork.REQUESTED
+    is_named = snapshot.request.ip_pool == load_balancer.allocated_pool
+    if is_named or normal_network(stored) == requested:
+        return ChosenNetwork.REQUESTED
+    return ChosenNetwork.OTHER if stored else ChosenNetwork.NONE
+
+
+def is_withheld(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the address is not announced because of its network: one that is announced already may work."""
+    load_balancer = snapshot.load_balancer
+    address = load_balancer.allocated_ip
+    record = snapshot.record
+    is_published = record is not None and record.is_published and record.address == address
+    if is_published or snapshot.seen.read_address == address:
+        return False
+    return chosen_network(snapshot, load_balancer) is ChosenNetwork.OTHER
+
+
+def withheld(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage:
+    """Return the Warning about a new address that is not announced because of its network."""
+    requested = network_of(load_balancer, snapshot.request.network)
+    stored = load_balancer.metadata.annotation(LB_SELECT_NETWORK) or ""
+    cause = (
+        f"Address {load_balancer.allocated_ip} is not announced: Harvester took it from an IP pool of network "
+        f"{quoted(stored)}, and the Service requests network {quoted(requested)}. Harvester before 1.9 does not choose "
+        "the pool by the requested network"
+    )
+    remedy = (
+        f"Name an IP pool of network {quoted(requested)} in annotation {IP_POOL}, which works in every version: the "
+        "Service gets an address of it"
+    )
+    return EventMessage("Warning", Reason.OTHER_NETWORK, cause, remedy)
+
+
+def network_warning(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage | None:
+    """Return the Warning about an announced address that may not be one of the requested network, or None."""
+    chosen = chosen_network(snapshot, load_balancer)
+    if chosen is ChosenNetwork.REQUESTED:
+        return None
+    requested = quoted(network_of(load_balancer, snapshot.request.network))
+    searched = "without a network"
+    if chosen is ChosenNetwork.OTHER:
+        searched = f"for network {quoted(load_balancer.metadata.annotation(LB_SELECT_NETWORK) or '')}"
+    pool = load_balancer.allocated_pool
+    cause = (
+        f"The Service requests network {requested}, and Harvester searched its IP pool {searched}, as before version "
+        f"1.9: address {load_balancer.allocated_ip} of pool {quoted(pool)} may not be reachable there"
+    )
+    remedy = (
+        f"If it is reachable, name pool {quoted(pool)} in annotation {IP_POOL}. If not, name a pool of network "
+        f"{requested} there, delete the Service and create it again"
+    )
+    return EventMessage("Warning", Reason.OTHER_NETWORK, cause, remedy)
