@@ -7,12 +7,17 @@ import pytest
 
 from devenv.harvester.machines import Kind, Machine
 from devenv.harvester.records import POOLS
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import IP_POOL, Reason
 from tests.support.builders import CLUSTER, LB_NAME, service
 from tests.support.clock import jumping_time
 from tests.support.versioned_harvester import World
 
 EVERY: Final = ("1.3", "1.4", "1.5.0", "1.6", "1.7", "1.8", "1.9")
 KEY: Final = f"{CLUSTER.namespace}/{LB_NAME}"
+STUCK: Final = ("1.3", "1.4", "1.5.0")
+"""Versions that do not release an entry of a pool that they chose themselves."""
 LEFT: Final = "10.1.0.5"
 OURS: Final = {"project": "*", "namespace": "*", "guestCluster": CLUSTER.name}
 
@@ -79,3 +84,68 @@ async def test_pool_that_harvesters_user_interface_made_matches_or_is_explained(
                 (text,) = world.warnings()
                 scope = f"scope covers namespace '{CLUSTER.namespace}' and guest cluster {CLUSTER.name}"
                 assert scope in text, "what the pool has to say"
+
+
+@pytest.mark.guarantee("No allocation is lost")
+@pytest.mark.parametrize("number", EVERY)
+@jumping_time
+async def test_interrupted_allocation_of_a_named_pool_ends_by_itself(number: str) -> None:
+    world = world_with_a_machine()
+    async with world.on(number):
+        await interrupted(world)
+        world.put(service(annotations={IP_POOL: "lan"}))
+        async with world.live():
+            await asyncio.sleep(90)
+            assert world.books("lan") == {world.address(): KEY}
+            assert world.condition()["status"] == "True"
+
+
+@pytest.mark.parametrize("number", STUCK)
+@jumping_time
+async def test_interrupted_allocation_of_an_unknown_pool_names_the_command_that_releases_it(number: str) -> None:
+    world = world_with_a_machine()
+    async with world.on(number):
+        await interrupted(world)
+        world.put(service())
+        async with world.live():
+            await asyncio.sleep(120)
+            assert world.condition()["reason"] == Reason.ALLOCATING
+            (text,) = world.warnings()
+            pool = world.harvester.of(POOLS)["lan"]
+            assert f'[{{"op":"remove","path":"/status/allocated/{LEFT}"}}]' in text
+            world.harvester.put(POOLS, {**pool, "status": {**pool["status"], "allocated": {}}})
+            await asyncio.sleep(150)
+            assert world.books("lan") == {world.address(): KEY}
+            assert world.condition()["status"] == "True"
+
+
+@pytest.mark.guarantee("Deleting a Service leaves nothing in Harvester")
+@pytest.mark.parametrize("number", EVERY)
+@pytest.mark.parametrize("seconds", [1, 20, 60])
+@jumping_time
+async def test_interrupted_allocation_of_a_named_pool_is_released_with_its_service(number: str, seconds: int) -> None:
+    world = world_with_a_machine()
+    async with world.on(number):
+        await interrupted(world)
+        world.put(service(annotations={IP_POOL: "lan"}))
+        async with world.live():
+            await asyncio.sleep(seconds)
+            world.guest.delete(SERVICES, "shop/web")
+            await asyncio.sleep(250)
+            assert world.harvester.items(LOAD_BALANCERS) == []
+            assert world.books("lan") == {}, "nothing was deleted by force"
+
+
+@pytest.mark.parametrize("number", STUCK)
+@jumping_time
+async def test_deletion_beside_an_entry_of_an_unknown_pool_names_the_command_that_releases_it(number: str) -> None:
+    world = world_with_a_machine()
+    async with world.on(number):
+        await interrupted(world)
+        world.put(service())
+        async with world.live():
+            await asyncio.sleep(20)
+            world.guest.delete(SERVICES, "shop/web")
+            await asyncio.sleep(60)
+            assert world.condition()["reason"] == Reason.DELETION_PENDING
+            assert f"/status/allocated/{LEFT}" in world.condition()["message"]

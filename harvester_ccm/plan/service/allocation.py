@@ -4,7 +4,7 @@ Harvester writes plain sentences, which differ by version and contain what tenan
 literal words, never by a pattern that has to try again: a search with several ``.*?`` takes a time that grows with the
 fourth power of the text. What tenants wrote can contain the same words, so only the words before it decide anything.
 
-Source: load-balancer-harvester v0.1 to v0.5 (Harvester 1.2 to 1.9).
+Source: load-balancer-harvester v0.2.1 to v1.9 (Harvester 1.2 to 1.9).
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm import names
+from harvester_ccm.model.core import ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer
 
 
@@ -26,6 +27,9 @@ class Stage(StrEnum):
     """Two writes of the pool conflicted, or the pool cannot be written at all."""
     ALLOCATING = auto()
     """Harvester tries again, or has not recorded the address yet."""
+    DUPLICATE = auto()
+    """The pool has an address for the load balancer that its status lacks. Harvester since 1.5.1 releases it at once;
+    before, it refuses every attempt."""
     NOT_ANNOUNCED = auto()
     """Harvester has an address for a VM load balancer and does not announce it yet."""
     NO_MATCHING_POOL = auto()
@@ -49,6 +53,14 @@ class Requirement(Struct, frozen=True):
     cluster: str
 
 
+class Entry(Struct, frozen=True):
+    """An entry of a pool, whose name is not known."""
+
+    address: str
+    owner: str
+    """``namespace/name`` of the load balancer."""
+
+
 class Allocation(Struct, frozen=True):
     """The state of the address of a load balancer that has none, by Harvester's Ready condition."""
 
@@ -61,11 +73,13 @@ class Allocation(Struct, frozen=True):
     """The pool that does not exist or is not ready."""
     requirement: Requirement | None = None
     """What no pool fits."""
+    entry: Entry | None = None
+    """The entry for the load balancer that its status lacks."""
 
     @property
     def passes_by_itself(self) -> bool:
         """Whether Harvester usually ends this state without anybody's help."""
-        return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.NOT_ANNOUNCED}
+        return self.is_in_progress or self.stage is Stage.NOT_ANNOUNCED
 
     @property
     def is_refused(self) -> bool:
@@ -79,7 +93,7 @@ class Allocation(Struct, frozen=True):
         A failure that Harvester retries at once, because two of its writes conflicted, is not a response: the next
         creation would conflict as well.
         """
-        return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING}
+        return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.DUPLICATE}
 
 
 class DeletionStep(StrEnum):
@@ -95,11 +109,12 @@ class DeletionStep(StrEnum):
 
 
 _EXHAUSTED: Final = "no IP addresses available"
+_DUPLICATE: Final = "duplicate allocation"
 _POOL_NOT_WRITTEN: Final = (("fail to reserve ", " into "), ("record ", " into "))
 """Literal words before and after the address that cannot be written into a pool, whose name follows; the first pair
 since 1.4, the second up to 1.3."""
 _NO_ALLOCATOR: Final = ("fail to get allocator ", "could not get the allocator ")
-"""Literal words before the name of a pool that does not exist or is not ready; the second in 1.2."""
+"""Literal words before the name of a pool that does not exist or is not ready; the second up to 1.3."""
 _REQUIREMENT: Final = "requirement &{"
 """Literal words before what no pool fits."""
 _BEFORE_TEXT_OF_TENANTS: Final = (_REQUIREMENT, *_NO_ALLOCATOR)
@@ -115,7 +130,8 @@ _STAGES: Final[tuple[tuple[Stage, Callable[[str], bool]], ...]] = (
     (Stage.NO_MATCHING_POOL, lambda message: "no match" in message.lower()),
     (Stage.POOL_NOT_WRITTEN, lambda message: bool(_pool_not_written(message))),
     (Stage.ALLOCATING, lambda message: message == ""),
-    (Stage.ALLOCATING, _says("duplicate allocation", "has been modified")),
+    (Stage.DUPLICATE, _says(_DUPLICATE)),
+    (Stage.ALLOCATING, _says("has been modified")),
     (Stage.NOT_ANNOUNCED, _says("service is not existing", "waiting for external IP")),
     (Stage.POOL_EXHAUSTED, _says(_EXHAUSTED)),
     (Stage.POOL_NOT_READY, _says(*_NO_ALLOCATOR)),
@@ -138,6 +154,7 @@ def read_allocation(load_balancer: LoadBalancer) -> Allocation:
         pool=_pool_of_last_attempt(load_balancer, words),
         missing_pool=_pool_without_allocator(message, words),
         requirement=_requirement(message),
+        entry=_entry(words),
     )
 
 
@@ -185,8 +202,8 @@ def deletion_step(load_balancer: LoadBalancer) -> DeletionStep:
 def _pool_of_last_attempt(load_balancer: LoadBalancer, words: str) -> str:
     """Return the pool in which Harvester last tried to allocate; empty if it is not known, or found none.
 
-    Since 1.7 Harvester names the pool first, in every message. Before, it names one that it cannot write, and does not
-    name a pool that is full: that one is known if the load balancer names it. A pool that is full exists.
+    Since 1.7 Harvester names the pool first, in every message. Before, it names one that it cannot write, and neither
+    a pool that is full nor one with an entry for the load balancer: these exist, and are known if that names them.
     """
     before, named, rest = words.partition("fail to get ip from pool ")
     if named and not before:
@@ -195,7 +212,15 @@ def _pool_of_last_attempt(load_balancer: LoadBalancer, words: str) -> str:
             return pool
     if pool := _pool_not_written(words):
         return pool
-    return load_balancer.spec.ip_pool if _EXHAUSTED in words else ""
+    return load_balancer.spec.ip_pool if _EXHAUSTED in words or _DUPLICATE in words else ""
+
+
+def _entry(words: str) -> Entry | None:
+    """Return the entry in a message such as ``10.0.0.1 has been allocated to vms/web, duplicate allocation …``."""
+    before, literal, rest = words.partition(" has been allocated to ")
+    address = ipv4_text(before.rpartition(" ")[2])
+    owner, ending, _ = rest.partition(f", {_DUPLICATE}")
+    return Entry(address, owner) if literal and ending and address and " " not in owner else None
 
 
 def _pool_not_written(words: str) -> str:

@@ -1,23 +1,26 @@
 """The deletion of load balancers without the loss of an address; see ``allocation.deletion_step``."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LB_RECONCILE, Reason
-from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step, read_allocation
+from harvester_ccm.plan.service.allocation import Allocation, DeletionStep, deletion_step, read_allocation
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,
     waits_for,
 )
+from harvester_ccm.plan.service.messages import release_entry_command
 from harvester_ccm.plan.service.verdict import NotReady
 
 FORCED_AFTER_SECONDS: Final = 300.0
-"""Time after which a load balancer is deleted although Harvester has not recorded its address."""
+"""Time after which a load balancer is deleted although Harvester has not recorded its address, if nothing else is left
+to be done before."""
 REPORTED_AFTER_SECONDS: Final = 30.0
 """Time after which an Event reports what a deletion waits for."""
 DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balancer")
@@ -28,6 +31,21 @@ _WAITS: Final = EventMessage(
     f"is deleted in any case after {FORCED_AFTER_SECONDS:.0f} s",
     "Check that harvester-load-balancer in namespace harvester-system runs",
 )
+
+
+def left_entry(allocation: Allocation) -> EventMessage | None:
+    """Return the Warning about an entry of a pool that Harvester does not release by itself, or None."""
+    entry = allocation.entry
+    if entry is None or allocation.pool:
+        return None
+    cause = (
+        f"An IP pool of Harvester has address {entry.address} for this load balancer, because its allocation was "
+        "interrupted. Harvester before 1.5.1 gives the load balancer no address, and a deletion leaves the entry"
+    )
+    remedy = "Release the entry with the kubeconfig of Harvester"
+    command = release_entry_command(entry.address, entry.owner)
+    answer = f"Harvester: {allocation.message}"
+    return EventMessage("Warning", Reason.ALLOCATING, cause, remedy, command, answer=answer)
 
 
 class Deletion(Struct, frozen=True):
@@ -53,15 +71,24 @@ def _first_write(
     load_balancers: Iterable[LoadBalancer], *, is_forced: bool
 ) -> ChangeLoadBalancer | DeleteLoadBalancer | None:
     for load_balancer in load_balancers:
-        if is_forced:
-            return DeleteLoadBalancer(load_balancer)
         write = deletion_write(load_balancer)
         if write is not None:
             return write
+        if is_forced:
+            return DeleteLoadBalancer(load_balancer)
     return None
 
 
-def next_deletion(load_balancers: Iterable[LoadBalancer], waited: float) -> Deletion:
+def _warning(load_balancers: Iterable[LoadBalancer]) -> EventMessage:
+    """Return the Warning about a deletion that waits."""
+    for load_balancer in load_balancers:
+        entry = left_entry(read_allocation(load_balancer))
+        if entry is not None and not load_balancer.allocated_ip:
+            return replace(entry, reason=Reason.DELETION_PENDING)
+    return _WAITS
+
+
+def next_deletion(load_balancers: Collection[LoadBalancer], waited: float) -> Deletion:
     """Return the next step of the deletion of load balancers that are not being deleted yet.
 
     ``waited`` is the time in seconds for which the Service has waited for it.
@@ -71,7 +98,8 @@ def next_deletion(load_balancers: Iterable[LoadBalancer], waited: float) -> Dele
     if isinstance(write, DeleteLoadBalancer):
         return Deletion(waits_for(Reason.DELETION_PENDING), write)
     is_reported = waited >= REPORTED_AFTER_SECONDS
-    verdict = NotReady(Reason.DELETION_PENDING, _WAITS, changes_condition=is_reported, emits_event=is_reported)
+    warning = _warning(load_balancers)
+    verdict = NotReady(Reason.DELETION_PENDING, warning, changes_condition=is_reported, emits_event=is_reported)
     limit = FORCED_AFTER_SECONDS if is_reported else REPORTED_AFTER_SECONDS
     return Deletion(verdict, write, limit - waited)
 

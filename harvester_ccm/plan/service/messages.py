@@ -13,7 +13,7 @@ from msgspec import Struct
 from harvester_ccm.kube import errors
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.remedies import problem_of, remedy_of
 
@@ -33,6 +33,7 @@ WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
 """Remedy if Harvester's API server cannot call its webhook."""
+_POOLS: Final = f"{IP_POOLS.plural}.{IP_POOLS.group}"
 _RESTART_WEBHOOK: Final = "kubectl -n harvester-system rollout restart deployment harvester-load-balancer-webhook"
 
 
@@ -127,6 +128,14 @@ def _answer_of(error: errors.KubeError | None) -> str:
     if error is None or isinstance(error, errors.Unauthorized):
         return ""
     return f"Harvester: {error}" if isinstance(error, errors.ApiError) else f"Error: {error}"
+
+
+def release_entry_command(address: str, owner: str) -> str:
+    """Return the command that releases the entry of a load balancer in an IP pool, whichever pool that is."""
+    key = address.replace(".", r"\.")
+    wanted = shlex.quote(f'{{.items[?(@.status.allocated.{key}=="{owner}")].metadata.name}}')
+    patch = json.dumps([{"op": "remove", "path": f"/status/allocated/{address}"}], separators=(",", ":"))
+    return f'kubectl patch {_POOLS} "$(kubectl get {_POOLS} -o jsonpath={wanted})" --type=json -p {shlex.quote(patch)}'
 
 
 def _release_command(service: Service) -> str:

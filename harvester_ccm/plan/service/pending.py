@@ -12,7 +12,7 @@ from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, Reason
 from harvester_ccm.plan.service.address import not_allocated
 from harvester_ccm.plan.service.allocation import Allocation, Requirement, Stage
 from harvester_ccm.plan.service.announcing import HOLD
-from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.deletion import deletion_write, left_entry
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,
@@ -93,14 +93,22 @@ def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
 def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalancerWrite | None:
     """Return the change of the load balancer, or its deletion if the Service requests another pool or network.
 
-    One whose pool was blocked for a deletion is deleted, too: Harvester never allocates an address for it.
+    One whose pool was blocked for a deletion is deleted, too: Harvester never allocates an address for it. Nor does
+    Harvester before 1.5.1 if the pool has an entry for it: the deletion releases that.
     """
     is_elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.allocation.passes_by_itself
-    if is_elsewhere or load_balancer.is_closed:
+    if is_elsewhere or load_balancer.is_closed or _has_left_entry(snapshot):
         return deletion_write(load_balancer)
     if load_balancer.spec.workload_type == "vm":
         return load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot))
     return load_balancer_change(load_balancer, snapshot)
+
+
+def _has_left_entry(snapshot: ServiceSnapshot) -> bool:
+    """Return whether a known pool has an entry for the load balancer, and Harvester has had the time to release it."""
+    allocation = snapshot.allocation
+    is_known = allocation.stage is Stage.DUPLICATE and bool(allocation.pool)
+    return is_known and snapshot.waited(Phase.PENDING) >= CONTROLLER_GRACE_SECONDS
 
 
 class _Text(Struct, frozen=True):
@@ -129,6 +137,13 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
         "Harvester is still allocating the address",
         "If this stays, check the status of the IP pool and the log of harvester-load-balancer in namespace "
         "harvester-system",
+    ),
+    Stage.DUPLICATE: _Text(
+        Reason.ALLOCATING,
+        "IP pool{pool} has an address for this load balancer, because its allocation was interrupted, and Harvester "
+        "does not give it out",
+        "If this stays although the load balancer is created again, which releases the address, check the log of "
+        "harvester-load-balancer in namespace harvester-system",
     ),
     Stage.NOT_ANNOUNCED: _Text(
         Reason.ANNOUNCEMENT_PENDING,
@@ -166,6 +181,9 @@ def pending_warning(allocation: Allocation) -> EventMessage:
         return _no_matching_pool(allocation)
     if "/" in allocation.missing_pool:
         return _pool_with_namespace(allocation)
+    entry = left_entry(allocation)
+    if entry is not None:
+        return entry
     text = _TEXTS[allocation.stage]
     pool = allocation.missing_pool or allocation.pool
     named_pool = f" {quoted(pool)}" if pool else ""

@@ -11,6 +11,7 @@ from harvester_ccm.names import IP_POOL, LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation import (
     Allocation,
     DeletionStep,
+    Entry,
     Requirement,
     Stage,
     deletion_step,
@@ -20,12 +21,21 @@ from harvester_ccm.plan.service.allocation import (
 from harvester_ccm.plan.service.deletion import Deletion, deletion_write, next_deletion
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from harvester_ccm.plan.service.pending import pending_warning
-from tests.support.builders import ADDRESS, LB_NAME, VM_SPEC, marked
-from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan
+from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, marked, service
+from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan, short_write
 
 RANGE_SET: Final = "10.0.0.1-10.0.0.2"
 RESERVE: Final = "If this stays, the VM network of the pool was most likely deleted"
 ASKED: Final = {LB_RECONCILE: "true"}
+
+
+DUPLICATE: Final = "x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed"
+ENTRY: Final = Entry("10.0.0.1", "vms/web")
+RELEASE: Final = (
+    'kubectl patch ippools.loadbalancer.harvesterhci.io "$(kubectl get ippools.loadbalancer.harvesterhci.io -o '
+    """jsonpath='{.items[?(@.status.allocated.10\\.0\\.0\\.1=="vms/web")].metadata.name}')" --type=json """
+    """-p '[{"op":"remove","path":"/status/allocated/10.0.0.1"}]'"""
+)
 
 
 class Said(NamedTuple):
@@ -156,10 +166,34 @@ MESSAGES: dict[str, Said] = {
         ("cannot write IP pool 'v9'",),
     ),
     "duplicate allocation": Said(
-        "x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed",
-        Allocation(Stage.ALLOCATING),
+        DUPLICATE,
+        Allocation(Stage.DUPLICATE, entry=ENTRY),
         Reason.ALLOCATING,
-        ("duplicate allocation",),
+        (
+            "An IP pool of Harvester has address 10.0.0.1 for this load balancer",
+            "Release the entry with the kubeconfig of Harvester. Harvester: x: 10.0.0.1 has been allocated",
+            f"Run: {RELEASE}",
+        ),
+    ),
+    "duplicate allocation, the pool is named": Said(
+        DUPLICATE,
+        Allocation(Stage.DUPLICATE, pool="lan", entry=ENTRY),
+        Reason.ALLOCATING,
+        ("IP pool 'lan' has an address for this load balancer", "created again, which releases the address"),
+        pool="lan",
+    ),
+    "duplicate allocation, Harvester 1.7": Said(
+        "fail to get ip from pool lan, error: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not "
+        "allowed",
+        Allocation(Stage.DUPLICATE, pool="lan", entry=ENTRY),
+        Reason.ALLOCATING,
+        ("IP pool 'lan' has an address for this load balancer",),
+    ),
+    "duplicate allocation, of no address": Said(
+        "x has been allocated to vms/web, duplicate allocation is not allowed",
+        Allocation(Stage.DUPLICATE),
+        Reason.ALLOCATING,
+        ("IP pool has an address for this load balancer",),
     ),
     "two writes of the pool": Said(
         "fail to get ip from pool lan, error: Operation cannot be fulfilled: the object has been modified",
@@ -208,9 +242,9 @@ def test_message_of_harvester_becomes_a_warning(row: Said) -> None:
         assert event.answer == (f"Harvester: {row.message}" if row.message else "")
 
 
-PASSING: Final = {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.NOT_ANNOUNCED}
+IN_PROGRESS: Final = {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.DUPLICATE}
+PASSING: Final = {*IN_PROGRESS, Stage.NOT_ANNOUNCED}
 REFUSED: Final = {Stage.NO_MATCHING_POOL, Stage.POOL_NOT_READY, Stage.POOL_EXHAUSTED}
-IN_PROGRESS: Final = {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING}
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -383,6 +417,29 @@ def test_deletion_is_reported_and_forced(
     assert deletion.deletes is deletes
     assert bool(deletion.events) is deletes
     assert deletion.look_again_after == delay
+
+
+def test_pool_is_blocked_before_a_forced_deletion() -> None:
+    named = marked(message=DUPLICATE, spec={"ipPool": "lan"})
+    deletion = next_deletion([named], 301.0)
+    assert isinstance(deletion.write, ChangeLoadBalancer)
+    assert deletion.write.status == WRITES[DeletionStep.BLOCK_POOL]
+
+
+def test_deletion_that_an_entry_prevents_has_the_command_that_releases_it() -> None:
+    deletion = next_deletion([marked(message=DUPLICATE)], 30.0)
+    assert deletion.verdict.message.command == RELEASE
+    assert deletion.verdict.message.reason is Reason.DELETION_PENDING
+
+
+@pytest.mark.parametrize(
+    ("waited", "write"), [(29.0, None), (30.0, {"change": LB_NAME, "status": WRITES[DeletionStep.BLOCK_POOL]})]
+)
+def test_load_balancer_with_an_entry_in_a_known_pool_is_created_again(waited: float, write: object) -> None:
+    named = marked(message=DUPLICATE, spec={"ipPool": "lan"})
+    concerned = service(ours=True, annotations={**SUPPRESSED, IP_POOL: "lan"})
+    made = plan(concerned, named, waited=waited)
+    assert short_write(made.following_write or made.write) == write
 
 
 def test_load_balancer_that_can_be_deleted_does_not_wait_for_another_one() -> None:

@@ -490,7 +490,7 @@ def test_time_without_an_address_before_the_switch_does_not_count() -> None:
     switched = service(ours=True, annotations={**SUPPRESSED, **VM})
 
     def is_deleted_at(now: float) -> bool:
-        snapshot = snapshot_of(switched, EXHAUSTED_LOAD_BALANCER)
+        snapshot = snapshot_of(switched, marked())
         made = plan_service(replace(snapshot, remembered=state, now=now))
         state.enter(made.phase, now)
         return isinstance(made.write, DeleteLoadBalancer)
