@@ -5,7 +5,8 @@ write of the plan. A reconcile never waits for Harvester: what has to happen the
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import structlog
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.errors import AdmissionDenied, AnswerTooLarge, Forbidden, Invalid, KubeError, WriteReverted
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
-from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address import not_allocated
@@ -46,6 +47,7 @@ from harvester_ccm.plan.service.messages import failure_event
 from harvester_ccm.plan.service.ownership import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.readiness import touch_not_permitted
+from harvester_ccm.plan.service.refused import Ports, port_of, refused_part
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 
 log = structlog.get_logger(__name__)
@@ -129,7 +131,12 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             now=now,
             wall_time=self.clock(),
             secondary_in_progress=self._is_secondary_in_progress(snapshot),
+            refused_of_primary=self._refused_of(snapshot.primary),
         )
+
+    def _refused_of(self, primary: Service | None) -> Ports:
+        """Return the listeners that Harvester rejected of the load balancer of a primary."""
+        return frozenset() if primary is None else self._states.of(primary).refused.ports
 
     def _is_secondary_in_progress(self, snapshot: ServiceSnapshot) -> bool:
         """Return whether a Service that may share the address is being reconciled now."""
@@ -211,10 +218,39 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         try:
             await self._writes.send(write, snapshot)
         except KubeError as error:
+            if self._leaves_out_refused_part(error, write, snapshot):
+                return
             event = self._report(error, write, snapshot)
             if event is not None:
                 await self._report_in_condition(event, write, snapshot)
             raise
+        self._note_accepted_listeners(write, snapshot)
+
+    def _leaves_out_refused_part(self, error: KubeError, write: Write, snapshot: ServiceSnapshot) -> bool:
+        """Return whether Harvester rejected only a part of a load balancer, which the next plan leaves out."""
+        spec = _spec_of(write)
+        if not spec or not isinstance(error, AdmissionDenied):
+            return False
+        state = snapshot.remembered
+        checked_port = snapshot.request.health_check.get("port", 0)
+        part = refused_part(str(error), spec, state.refused, checked_port=checked_port, now=snapshot.now)
+        if part is None:
+            return False
+        log.warning("part of the load balancer rejected", service=snapshot.service.metadata.key, error=str(error))
+        state.refused = part
+        self._wake_secondaries(snapshot)
+        return True
+
+    def _note_accepted_listeners(self, write: Write, snapshot: ServiceSnapshot) -> None:
+        state = snapshot.remembered
+        accepted = frozenset(map(port_of, _listeners_of(write)))
+        if state.refused.ports.isdisjoint(accepted):
+            return
+        state.refused = state.refused.without(accepted)
+        self._wake_secondaries(snapshot)
+
+    def _wake_secondaries(self, snapshot: ServiceSnapshot) -> None:
+        self.wake(secondary.metadata.key for secondary in snapshot.own_secondaries)
 
     async def _read_pool(self, snapshot: ServiceSnapshot) -> None:
         """Read the IP pool of the request. Raises KubeError if Harvester is not available."""
@@ -288,6 +324,20 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         verdict = not_ready(event, snapshot)
         if verdict.changes_condition or _is_missing_in_harvester(write):
             await self._writes.report(failed_condition(verdict, snapshot), snapshot)
+
+
+def _spec_of(write: Write) -> Mapping[str, Any]:
+    """Return the fields of the specification of a load balancer in a write; empty for other writes."""
+    match write:
+        case CreateLoadBalancer(body=body):
+            return cast("Mapping[str, Any]", body["spec"])
+        case ChangeLoadBalancer(spec=spec):
+            return spec
+    return {}
+
+
+def _listeners_of(write: Write) -> Sequence[Mapping[str, Any]]:
+    return _spec_of(write).get("listeners") or ()
 
 
 def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:

@@ -6,11 +6,15 @@ from typing import Any, Final
 import pytest
 
 from devenv.harvester.machines import Kind, Machine
-from harvester_ccm.names import HEALTH_CHECK_PORT, WORKLOAD_TYPE
+from harvester_ccm.model.core import NODES
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
+from tests.devenv.harvester_server import webhook_of
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.versioned_harvester import World
 
+SINGLE: Final = ("1.3", "1.4", "1.5.0")
+"""Versions that take no two listeners with one port number."""
 VM: Final = {WORKLOAD_TYPE: "vm"}
 DNS: Final = (
     {"name": "dns", "port": 53, "protocol": "TCP", "nodePort": 30053},
@@ -49,6 +53,129 @@ async def test_port_with_tcp_and_udp_is_served(number: str) -> None:
             assert world.address()
             assert listeners(world) == ["TCP", "UDP"]
             assert world.warnings() == []
+
+
+@pytest.mark.parametrize("number", SINGLE)
+@jumping_time
+async def test_listener_that_harvester_refuses_is_left_out_and_the_rest_is_written(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM, ports=DNS))
+        async with world.live():
+            await asyncio.sleep(120)
+            assert world.address()
+            assert listeners(world) == ["TCP"]
+            assert (world.condition()["status"], world.condition()["reason"]) == ("False", Reason.SYNC_FAILED)
+            assert ["53/UDP" in text and "1.5.1" in text for text in world.warnings()] == [True]
+            writes = len(world.harvester.writes("loadbalancers"))
+            await asyncio.sleep(3000)
+            assert len(world.harvester.writes("loadbalancers")) == writes, "the refused listener is not sent again"
+            world.put_machine(machine(2), "192.0.2.2")
+            await asyncio.sleep(60)
+            assert backends(world) == ["demo-pool-1", "demo-pool-2"], "the backends stay current"
+            world.change(spec={"ports": [*DNS, {"name": "more", "port": 80, "protocol": "TCP", "nodePort": 30080}]})
+            await asyncio.sleep(60)
+            assert listeners(world) == ["TCP", "TCP"], "other listeners are written"
+            world.change(spec={"ports": [DNS[1]]})
+            await asyncio.sleep(60)
+            assert listeners(world) == ["UDP"]
+            assert world.condition()["status"] == "True"
+
+
+@pytest.mark.parametrize("number", SINGLE)
+@jumping_time
+async def test_listener_of_the_health_check_is_not_left_out(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations={**VM, HEALTH_CHECK_PORT: "53"}, ports=DNS[::-1]))
+        async with world.live():
+            await asyncio.sleep(120)
+            assert world.address()
+            assert listeners(world) == ["TCP"]
+
+
+@pytest.mark.parametrize("number", SINGLE)
+@jumping_time
+async def test_listener_of_a_secondary_that_harvester_refuses_is_reported_there(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM, ports=DNS[:1]))
+        async with world.live():
+            await asyncio.sleep(60)
+            shares = {PRIMARY_SERVICE: "shop/web"}
+            world.put(service("udp", uid="uid-of-udp", annotations=shares, ports=DNS[1:]))
+            await asyncio.sleep(60)
+            assert world.condition()["status"] == "True", "the primary lacks nothing"
+            assert world.warnings() == []
+            assert (world.condition("udp")["status"], world.condition("udp")["reason"]) == ("False", Reason.SYNC_FAILED)
+            assert ["53/UDP" in text for text in world.warnings("udp")] == [True]
+            world.put_machine(machine(2), "192.0.2.2")
+            await asyncio.sleep(60)
+            assert backends(world) == ["demo-pool-1", "demo-pool-2"], "the backends of the primary stay current"
+            world.change("udp", spec={"ports": [{**DNS[1], "port": 54, "nodePort": 30054}]})
+            await asyncio.sleep(60)
+            assert world.condition("udp")["status"] == "True"
+            assert listeners(world) == ["TCP", "UDP"]
+
+
+@jumping_time
+async def test_refused_listener_is_written_after_an_update_of_harvester() -> None:
+    world = world_with_machines(1)
+    async with world.on("1.4"):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM, ports=DNS))
+        async with world.live():
+            await asyncio.sleep(120)
+            assert listeners(world) == ["TCP"]
+            async with webhook_of(world.harvester, "1.6"):
+                await asyncio.sleep(5400)
+                assert listeners(world) == ["TCP", "UDP"]
+                assert world.condition()["status"] == "True"
+
+
+@jumping_time
+async def test_backends_stay_if_harvester_refuses_a_selector_without_a_running_vm() -> None:
+    world = world_with_machines(1)
+    async with world.on("1.3"):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert backends(world) == ["demo-pool-1"]
+            world.guest.change(NODES, "demo-pool-1", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: "true"}}})
+            await asyncio.sleep(60)
+            assert backends(world) == ["demo-pool-1"]
+            assert world.condition()["reason"] == Reason.BACKENDS_UNHEALTHY
+            text = world.condition()["message"]
+            assert text in world.warnings()
+            assert "Traffic still goes to demo-pool-1" in text
+            writes = len(world.harvester.writes("loadbalancers"))
+            await asyncio.sleep(1800)
+            assert len(world.harvester.writes("loadbalancers")) == writes, "no loop"
+            world.put_machine(machine(2), "192.0.2.2")
+            await asyncio.sleep(60)
+            assert backends(world) == ["demo-pool-2"]
+            assert world.condition()["status"] == "True"
+
+
+@jumping_time
+async def test_load_balancer_without_a_running_vm_names_what_to_do() -> None:
+    world = world_with_machines(1)
+    async with world.on("1.3"):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.stop_machine(machine(1))
+        await asyncio.sleep(1)
+        world.put(service(annotations=VM))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.condition()["reason"] == Reason.SYNC_FAILED
+            assert ["start a VM of this cluster" in text for text in world.warnings()] == [True]
+            world.put_machine(machine(1), "192.0.2.1")
+            await asyncio.sleep(300)
+            assert world.condition()["status"] == "True"
 
 
 def _check(**more: Any) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from typing import Final
 
-from harvester_ccm.model.event import EventMessage
+from msgspec.structs import replace
+
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
+from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, VM_NAME, Reason
 from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.allocation import Stage
 from harvester_ccm.plan.service.announcing import Annotations, Goal, Wish
@@ -12,9 +14,10 @@ from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, vi
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.refused import NO_BACKEND, refused_ports_warning
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
-from harvester_ccm.plan.service.vm_spec import vm_spec_of
+from harvester_ccm.plan.service.vm_spec import ports_left_out, vm_spec_of
 from harvester_ccm.redaction import sanitize
 
 UPDATE_AFTER_SECONDS: Final = 10.0
@@ -69,16 +72,32 @@ def _seconds_until_update(snapshot: ServiceSnapshot, load_balancer: LoadBalancer
     return UPDATE_AFTER_SECONDS - snapshot.waited(Phase.ANNOUNCED_BY_HARVESTER)
 
 
+def _no_backend(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage:
+    """Return the Warning about a Service without a node that may get traffic."""
+    selector = {VM_NAME: [NO_BACKEND]}
+    if not snapshot.remembered.refused.holds_for("backendServerSelector", selector, snapshot.now):
+        return _NO_BACKEND
+    former = (load_balancer.spec.backend_server_selector or {}).get(VM_NAME) or ()
+    cause = (
+        f"{_NO_BACKEND.cause}. Traffic still goes to {abbreviate(former)}: Harvester before 1.4 takes no load balancer "
+        "that selects no running VM"
+    )
+    return replace(_NO_BACKEND, cause=cause, remedy="To end that, stop these VMs, or update Harvester to 1.4")
+
+
 def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends == ():
-        return not_ready(_NO_BACKEND, snapshot)
+        return not_ready(_no_backend(snapshot, load_balancer), snapshot)
     conflict = allocated_twice(snapshot, load_balancer)
     if conflict is not None and has_older_twin(snapshot, load_balancer):
         return not_ready(conflict, snapshot)
     warning = backends_warning(load_balancer)
     if warning is not None and _seconds_of_first_checks(snapshot, load_balancer) is None:
         return not_ready(warning, snapshot)
+    refused = refused_ports_warning(snapshot.service, ports_left_out(snapshot))
+    if refused is not None:
+        return not_ready(refused, snapshot)
     if _stays_unhealthy(snapshot, load_balancer):
         # While Harvester reports another problem, the last known state of the backends stays.
         condition = snapshot.service.ready_condition

@@ -127,7 +127,7 @@ def load_balancer_change(
         meta.name,
         labels={key: value for key, value in kept.labels.items() if meta.label(key) != value},
         annotations={key: value for key, value in wanted_annotations.items() if meta.annotation(key) != value},
-        spec=_spec_difference(current, {**kept.spec, **description.spec}, snapshot.remembered.not_stored),
+        spec=_spec_difference(current, {**kept.spec, **description.spec}, snapshot),
         status=status,
     )
     return None if change == ChangeLoadBalancer(meta.name) else change
@@ -148,17 +148,24 @@ def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:
 
 
 def _spec_difference(
-    current: LoadBalancer, wanted: Mapping[str, object], not_stored: Mapping[str, object]
+    current: LoadBalancer, wanted: Mapping[str, object], snapshot: ServiceSnapshot
 ) -> dict[str, object]:
-    """Return the fields of the specification that differ, without those that Harvester did not store."""
+    """Return the fields of the specification that differ, without those that Harvester did not store or rejected."""
     if not wanted:
         return {}
     present = cast("Document", current.document().get("spec") or {})
     return {
         key: value
         for key, value in wanted.items()
-        if not _covers(present.get(key), value) and not (key in not_stored and not_stored[key] == value)
+        if not _covers(present.get(key), value) and not _is_given_up(key, value, snapshot)
     }
+
+
+def _is_given_up(name: str, value: object, snapshot: ServiceSnapshot) -> bool:
+    """Return whether Harvester did not store a field with this value, or rejected it."""
+    remembered = snapshot.remembered
+    is_not_stored = name in remembered.not_stored and remembered.not_stored[name] == value
+    return is_not_stored or remembered.refused.holds_for(name, value, snapshot.now)
 
 
 def _covers(present: object, wanted: object) -> bool:

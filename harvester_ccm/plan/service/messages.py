@@ -15,6 +15,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.refused import NO_RUNNING_VM, SAME_NUMBER_REMEDY
 from harvester_ccm.remedies import problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
@@ -246,10 +247,17 @@ class _Rejection(Struct, frozen=True):
 _REJECTIONS: Final = (
     _Rejection(("is being removed",), "Rancher is removing this cluster, so it gets no new load balancers"),
     _Rejection(
-        ("it has no running vm", "no virtual machine instance matched"),
+        ("it has no running vm",),
         "Harvester finds no running VM of this cluster: give the VMs the label guestcluster.harvesterhci.io/name with "
         "the value of --cluster-name (instance labels in Harvester), or update Harvester to 1.8.1",
     ),
+    _Rejection(
+        (NO_RUNNING_VM,),
+        "Harvester before 1.4 takes load balancers only while a VM runs in their namespace, and for VM load balancers "
+        "one of their backends: start a VM of this cluster, check the namespace in the cloud-config, or update "
+        "Harvester to 1.4",
+    ),
+    _Rejection(("has duplicate port", "has duplicate backend port"), SAME_NUMBER_REMEDY),
     _Rejection(
         ("exceeded quota",),
         "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of the VMs, or "

@@ -23,6 +23,7 @@ from harvester_ccm.plan.service.device import changed_device
 from harvester_ccm.plan.service.obstacles import without_addresses
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.refused import refused_ports_warning
 from harvester_ccm.plan.service.request import requested_network
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
 from harvester_ccm.plan.service.settings import ignored_on_secondary
@@ -52,6 +53,9 @@ def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
         ingress=virtual_ip_ingress(address, service),
         events=(*events, _ensured(snapshot, primary, address)),
     )
+    refused = refused_ports_warning(service, snapshot.refused_of_primary) if of_primary.is_held else None
+    if refused is not None:
+        return replace(desired, verdict=not_ready(refused, snapshot), events=events)
     if _is_announced(snapshot, of_primary, address):
         return desired
     return replace(desired, verdict=waits_for(Reason.SHARED_ADDRESS_PENDING), events=events)

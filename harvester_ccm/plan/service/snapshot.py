@@ -46,6 +46,7 @@ from harvester_ccm.plan.service.ownership import (
     service_key,
 )
 from harvester_ccm.plan.service.ranking import Ranking, Rankings
+from harvester_ccm.plan.service.refused import Ports, Refused
 from harvester_ccm.plan.service.request import (
     Ipam,
     Request,
@@ -188,6 +189,8 @@ class ServiceState(Struct, gc=False):
     """Whether the last touch was not permitted."""
     not_stored: dict[str, object] = field(default_factory=dict)
     """Fields of the load balancer that Harvester did not store, with the value that was sent: it is not sent again."""
+    refused: Refused = Refused()
+    """What Harvester rejected of the load balancer, and is left out of it."""
     endpoints: Endpoints = Endpoints()
     """The endpoints of the Service, if they were read since then."""
     refused_seed: RefusedSeed | None = None
@@ -257,6 +260,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     written it there."""
     ranking_of_primary: Ranking = Ranking()
     """Which Services may use the address of the primary that this one names."""
+    refused_of_primary: Ports = frozenset()
+    """Listeners that Harvester rejected of the load balancer of the primary."""
     own_ranking: Ranking = Ranking()
     """Which Services may use the address of this one."""
     own_secondaries: tuple[Service, ...] = ()

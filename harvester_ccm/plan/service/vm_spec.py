@@ -9,10 +9,9 @@ from typing import Final
 from harvester_ccm.model.core import Node, Service, ServicePort
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, VM_NAME
 from harvester_ccm.plan.service.desired import Document
+from harvester_ccm.plan.service.refused import NO_BACKEND, Ports, port_of
 from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
 
-NO_BACKEND: Final = "no-node-of-this-cluster"
-"""Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """Values of a label that mean false, as in Go."""
 
@@ -22,10 +21,23 @@ def vm_spec_of(snapshot: ServiceSnapshot) -> Document:
     entries = listeners(snapshot.service, snapshot.own_ranking.shared_ports)
     if not entries:
         return {}
+    left_out = _left_out(entries, snapshot)
+    entries = [entry for entry in entries if port_of(entry) not in left_out]
     spec: Document = {"listeners": entries, "healthCheck": dict(snapshot.request.health_check) or None}
     if snapshot.backends is not None:
         spec["backendServerSelector"] = {VM_NAME: list(snapshot.backends) or [NO_BACKEND]}
     return spec
+
+
+def _left_out(entries: list[dict[str, object]], snapshot: ServiceSnapshot) -> Ports:
+    """Return the ports without a listener, because Harvester rejected the list with it."""
+    refused = snapshot.remembered.refused
+    return refused.ports if refused.holds_for("listeners", entries, snapshot.now) else frozenset()
+
+
+def ports_left_out(snapshot: ServiceSnapshot) -> Ports:
+    """Return the ports of the Service, and of those that share its address, for which Harvester takes no listener."""
+    return _left_out(listeners(snapshot.service, snapshot.own_ranking.shared_ports), snapshot)
 
 
 def listeners(service: Service, shared_ports: Iterable[ServicePort]) -> list[dict[str, object]]:

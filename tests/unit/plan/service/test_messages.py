@@ -57,7 +57,11 @@ REJECTIONS: dict[str, tuple[KubeError, str]] = {
     "no running VM": (denied(GUEST + "it has no running vm"), "label guestcluster.harvesterhci.io/name"),
     "no VM, Harvester 1.2": (
         denied(CREATE + "no virtual machine instance matched"),
-        "label guestcluster.harvesterhci.io/name",
+        "start a VM of this cluster",
+    ),
+    "two listeners with one number": (
+        denied(CREATE + "listener dns-udp has duplicate port 53 with listener dns"),
+        "Use other port numbers, or a cluster load balancer",
     ),
     "unknown": (denied(CREATE + "the moon is full"), ""),
     "invalid label": (
