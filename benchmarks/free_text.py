@@ -23,7 +23,7 @@ from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.facts import addresses_of
 from harvester_ccm.plan.service.allocation import deletion_step, is_in_progress, read_allocation
 from harvester_ccm.plan.service.announcing import read_seen
-from harvester_ccm.plan.service.messages import backends_warning, failure_event, harvester_unavailable
+from harvester_ccm.plan.service.messages import Target, backends_warning, failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership import claim_of
 from harvester_ccm.plan.service.pending import pending_warning
 from harvester_ccm.plan.service.request import read_request
@@ -139,7 +139,9 @@ READERS: Final = (
     Reader("normalized_message", lambda text: normalized_message(str(_error_of(text))), _OF_SERVERS),
     Reader("Forbidden.namespace", lambda text: harvester_unavailable(_error_of(text)), _OF_SERVERS),
     Reader(
-        "failure_event", lambda text: failure_event(_error_of(text), 20, _service({}), load_balancer="lb"), _OF_SERVERS
+        "failure_event",
+        lambda text: failure_event(_error_of(text), 20, _service({}), Target("lb", _CLUSTER)),
+        _OF_SERVERS,
     ),
     Reader("pending_warning", lambda text: pending_warning(read_allocation(_load_balancer(text))), _OF_HARVESTER),
     Reader("deletion_step", lambda text: deletion_step(_load_balancer(text)), _OF_HARVESTER),

@@ -154,8 +154,7 @@ async def _check_admission(subject: Subject, body: Mapping[str, object]) -> Find
     """Check a creation in the time that is left: the clusters were read before, and perhaps an IP pool after them."""
     left = ANSWER_SECONDS - (loop_time() - subject.began)
     seconds = min(DRY_RUN_SECONDS, max(left, 1.0))
-    namespace = subject.clusters.store.cluster.namespace
-    return await check_admission(subject.harvester, body, namespace, seconds=seconds)
+    return await check_admission(subject.harvester, body, subject.clusters.store.cluster, seconds=seconds)
 
 
 def _find(store: ClusterStore, key: str) -> Service:

@@ -67,7 +67,7 @@ from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.address_pools import GRANT
 from harvester_ccm.plan.service.announcing import RECEIPT_ANNOTATION, noted_node, read_seen
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
-from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
+from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy_of_rejection
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, remedy_of
 
@@ -444,8 +444,9 @@ class ClusterCheck:
         yield credential
         versions = Check(where, "API versions", Result.OK, "")
         if where == HARVESTER:
-            example = _example(ClusterIdentity.of(settings, client.namespace))
-            admission = group.create_task(check_admission(client, example, client.namespace))
+            cluster = ClusterIdentity.of(settings, client.namespace)
+            example = _example(cluster)
+            admission = group.create_task(check_admission(client, example, cluster))
             requested = group.create_task(check_requests(client))
             network = group.create_task(check_network(client, example, settings.nodes.management_network or ""))
             requests += [admission, requested, network]
@@ -589,13 +590,13 @@ def _example(cluster: ClusterIdentity) -> Document:
 
 
 async def check_admission(
-    harvester: ApiClient, body: Mapping[str, object], namespace: str, *, seconds: float = DRY_RUN_SECONDS
+    harvester: ApiClient, body: Mapping[str, object], cluster: ClusterIdentity, *, seconds: float = DRY_RUN_SECONDS
 ) -> Finding:
     """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created.
 
     ``seconds`` is the time for it.
     """
-    creation = harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace)
+    creation = harvester.check_creation(LOAD_BALANCERS, body, namespace=cluster.namespace)
     try:
         async with asyncio.timeout(seconds):
             response = await request_or_error(creation)
@@ -616,7 +617,7 @@ async def check_admission(
             return Result.WARNING, f"no dry run is possible: {response}", ""
         case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():
             text = f"Harvester would refuse the load balancer: {response}"
-            advice = remedy(str(response))
+            advice = remedy_of_rejection(str(response), cluster).advice
         case errors.Throttled() | errors.Unreachable():
             return Result.WARNING, f"the dry run failed: {response}", "Try again"
         case _:

@@ -43,7 +43,7 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
 )
 from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.messages import failure_event
+from harvester_ccm.plan.service.messages import Target, failure_event
 from harvester_ccm.plan.service.ownership import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.readiness import touch_not_permitted
@@ -308,7 +308,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             error,
             failures,
             service,
-            load_balancer=_arguments_of_load_balancer(snapshot),
+            _target_of(snapshot),
             in_guest=isinstance(write, PatchService),
         )
         if event is None:
@@ -360,11 +360,12 @@ def _note_without_effect(write: Write, snapshot: ServiceSnapshot) -> None:
     raise WriteReverted(f"the last write to Service {snapshot.service.metadata.key} had no effect")
 
 
-def _arguments_of_load_balancer(snapshot: ServiceSnapshot) -> str:
-    """Return the arguments of kubectl for the load balancer of the Service, which may not exist yet."""
+def _target_of(snapshot: ServiceSnapshot) -> Target:
+    """Return what the Service has in Harvester; its load balancer may not exist yet."""
     present = snapshot.match.load_balancer
     name = snapshot.match.expected_name if present is None else present.metadata.name
-    return kubectl_arguments(snapshot.cluster.namespace, name)
+    vm = snapshot.backends[0] if snapshot.backends else "NAME"
+    return Target(kubectl_arguments(snapshot.cluster.namespace, name), snapshot.cluster, vm)
 
 
 def _is_missing_in_harvester(write: Write) -> bool:

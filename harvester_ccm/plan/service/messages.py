@@ -14,7 +14,7 @@ from harvester_ccm.kube import errors
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.names import NODE_DRIVER, SERVICE_FINALIZER, VM_CLUSTER, VM_CREATOR, Reason
 from harvester_ccm.plan.service.refused import NO_RUNNING_VM, SAME_NUMBER_REMEDY
 from harvester_ccm.remedies import problem_of, remedy_of
 
@@ -171,24 +171,33 @@ def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
     return EventMessage("Warning", Reason.HARVESTER_MISMATCH, cause, remedy)
 
 
+class Target(Struct, frozen=True):
+    """What a write concerns in Harvester, for commands."""
+
+    load_balancer: str
+    """Arguments of kubectl that name it."""
+    cluster: ClusterIdentity
+    vm: str = "NAME"
+    """A VM of the cluster, if one is known."""
+
+
 def failure_event(
-    error: errors.KubeError, failures: int, service: Service, *, load_balancer: str, in_guest: bool = False
+    error: errors.KubeError, failures: int, service: Service, target: Target, *, in_guest: bool = False
 ) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
-    ``failures`` is the number of failures in a row; ``load_balancer`` are the arguments of kubectl that name it;
-    ``in_guest``: whether the Service could not be patched, instead of its load balancer. A webhook that hangs is
-    reported at once, because each attempt takes its timeout.
+    ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
+    its load balancer. A webhook that hangs is reported at once, because each attempt takes its timeout.
     """
     away = isinstance(error, errors.Forbidden | errors.WebhookFailed)
     rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if isinstance(error, errors.Conflict):
-        event = _lasting_conflict(error, service, load_balancer, in_guest=in_guest)
+        event = _lasting_conflict(error, service, target.load_balancer, in_guest=in_guest)
         return event if failures >= LASTING_CONFLICT else None
     if in_guest:
         return _patch_rejected(error) if (rejected or away) and failures >= REPORTED_FAILURES else None
     if rejected:
-        return _rejected(error)
+        return _rejected(error, target)
     at_once = away or isinstance(error, errors.Unauthorized | errors.NoResponse)
     return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
 
@@ -208,11 +217,12 @@ def _lasting_conflict(error: errors.KubeError, service: Service, load_balancer: 
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy, command, answer=f"API server: {error}")
 
 
-def _rejected(error: errors.KubeError) -> EventMessage:
+def _rejected(error: errors.KubeError, target: Target) -> EventMessage:
     """Return the Warning for a load balancer that Harvester's webhook or schema rejects."""
     cause = "Harvester rejected the load balancer"
     answer = f"Harvester: {error}"
-    return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy(str(error)), answer=answer)
+    remedy = remedy_of_rejection(str(error), target.cluster, target.vm)
+    return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy.text, remedy.command, answer=answer)
 
 
 def _patch_rejected(error: errors.KubeError) -> EventMessage:
@@ -244,12 +254,15 @@ class _Rejection(Struct, frozen=True):
     remedy: str
 
 
+_NO_VM_OF_RANCHER: Final = "it has no running vm"
 _REJECTIONS: Final = (
-    _Rejection(("is being removed",), "Rancher is removing this cluster, so it gets no new load balancers"),
     _Rejection(
-        ("it has no running vm",),
-        "Harvester finds no running VM of this cluster: give the VMs the label guestcluster.harvesterhci.io/name with "
-        "the value of --cluster-name (instance labels in Harvester), or update Harvester to 1.8.1",
+        ("is being removed", "is on remove"), "Rancher is removing this cluster, so it gets no new load balancers"
+    ),
+    _Rejection(
+        (_NO_VM_OF_RANCHER,),
+        "Harvester 1.8.0 gives load balancers only to clusters with a VM that Rancher made: update it to 1.8.1, or "
+        "give one VM of this cluster the labels of such a VM, with the kubeconfig of Harvester",
     ),
     _Rejection(
         (NO_RUNNING_VM,),
@@ -267,19 +280,35 @@ _REJECTIONS: Final = (
         ("it is being terminated",), "In Harvester the namespace of the VMs is being deleted, so it takes nothing new"
     ),
     _Rejection(
-        ("needs to have at least one listener",),
-        "This version of Harvester wants listeners on every load balancer; update Harvester to 1.5 or later",
-    ),
-    _Rejection(
         ("metadata.name: Invalid value", "metadata.labels: Invalid value", "a valid label must"),
         "The name of the cluster cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes",
     ),
 )
 
 
-def remedy(message: str) -> str:
-    """Return the remedy for a rejection by Harvester's admission webhook or schema; empty if unknown."""
+class Remedy(Struct, frozen=True):
+    """What to do about a rejection."""
+
+    text: str = ""
+    """Empty if nothing is known."""
+    command: str = ""
+
+    @property
+    def advice(self) -> str:
+        """Both as one text."""
+        return f"{self.text}. Run: {self.command}" if self.command else self.text
+
+
+def remedy_of_rejection(message: str, cluster: ClusterIdentity, vm: str = "NAME") -> Remedy:
+    """Return the remedy for a rejection by Harvester's admission webhook or schema; ``vm`` is one of the cluster."""
     for rejection in _REJECTIONS:
         if any(words in message for words in rejection.words):
-            return rejection.remedy
-    return ""
+            command = label_vm_command(cluster, vm) if _NO_VM_OF_RANCHER in rejection.words else ""
+            return Remedy(rejection.remedy, command)
+    return Remedy()
+
+
+def label_vm_command(cluster: ClusterIdentity, vm: str) -> str:
+    """Return the command that gives a VM the labels of one that Rancher made for the cluster."""
+    labels = f"{VM_CREATOR}={NODE_DRIVER} {VM_CLUSTER}={shlex.quote(cluster.name)}"
+    return f"kubectl -n {cluster.namespace} label --overwrite virtualmachine {vm} {labels}"

@@ -143,7 +143,7 @@ RESPONSES: dict[str, tuple[KubeError | None, Result, str]] = {
     "rejected": (
         refused(500, "InternalError", f"{WEBHOOK}it has no running vm"),
         Result.FAILED,
-        "give the VMs the label",
+        "update it to 1.8.1, or give one VM",
     ),
     "quota": (refused(403, "Forbidden", 'loadbalancers "x" is forbidden: exceeded quota: a'), Result.FAILED, ""),
     "bad name": (refused(422, "Invalid", "metadata.name: Invalid value"), Result.FAILED, "lower-case"),
@@ -174,7 +174,7 @@ async def test_dry_run_that_hangs_has_failed_soon() -> None:
             await asyncio.sleep(30)
 
     began = asyncio.get_running_loop().time()
-    found = await check_admission(cast("ApiClient", Hanging()), objects.balancer(), objects.VMS)
+    found = await check_admission(cast("ApiClient", Hanging()), objects.balancer(), DEMO)
     assert asyncio.get_running_loop().time() - began == pytest.approx(DRY_RUN_SECONDS)
     assert found[0] is Result.FAILED
     assert "does not respond to the dry run: no answer within 5 s" in found[1]
@@ -186,7 +186,7 @@ async def test_dry_run(error: KubeError | None, result: Result, advice: str) -> 
     server = MemoryServer()
     server.fault = lambda call: error if call.is_write else None
     client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
-    found = await check_admission(client, objects.balancer(), objects.VMS)
+    found = await check_admission(client, objects.balancer(), DEMO)
     assert (found[0], advice in found[2]) == (result, True), found
     assert result in (Result.OK, Result.SKIPPED) or str(error) in found[1]
 

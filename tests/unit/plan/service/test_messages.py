@@ -1,8 +1,10 @@
 """Responses of servers, and the Events, reasons and remedies that they result in."""
 
+from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.kube.errors import (
     Answer,
@@ -26,16 +28,21 @@ from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.messages import (
     LASTING_CONFLICT,
     REPORTED_FAILURES,
+    Remedy,
+    Target,
     backends_warning,
     failure_event,
     harvester_mismatch,
     harvester_unavailable,
-    remedy,
+    label_vm_command,
+    remedy_of_rejection,
 )
 from tests.support.builders import CLUSTER, VM_SPEC, allocated, marked, service
 from tests.support.memory_server import refused
 from tests.unit.plan.service.snapshots import HOSTED, messages, plan
 
+BALANCER: Final = "-n vms loadbalancers.loadbalancer.harvesterhci.io demo-default-web-1"
+TARGET: Final = Target(BALANCER, CLUSTER)
 WEBHOOK = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
 CREATE = "Internal error occurred: create loadbalancer vms/web failed: "
 UPDATE = "Internal error occurred: update loadbalancer vms/web failed: "
@@ -49,12 +56,18 @@ def denied(text: str) -> KubeError:
 
 
 REJECTIONS: dict[str, tuple[KubeError, str]] = {
-    "no listener": (denied(CREATE + "the loadbalancer needs to have at least one listener"), "update Harvester to 1.5"),
     "cluster being removed": (
         denied(GUEST + "the vm vms/a shows guest cluster demo is being removed"),
         "Rancher is removing",
     ),
-    "no running VM": (denied(GUEST + "it has no running vm"), "label guestcluster.harvesterhci.io/name"),
+    "cluster being removed, Harvester 1.8.0": (
+        denied(GUEST + "the vm vms/a shows guest cluster is on remove"),
+        "Rancher is removing",
+    ),
+    "no VM of Rancher, Harvester 1.8.0": (
+        denied(GUEST + "it has no running vm"),
+        "update it to 1.8.1, or give one VM of this cluster the labels",
+    ),
     "no VM, Harvester 1.2": (
         denied(CREATE + "no virtual machine instance matched"),
         "start a VM of this cluster",
@@ -88,12 +101,12 @@ REJECTIONS: dict[str, tuple[KubeError, str]] = {
 
 @pytest.mark.parametrize(("error", "remedy"), REJECTIONS.values(), ids=REJECTIONS.keys())
 def test_rejection_is_reported_at_once_with_a_remedy(error: KubeError, remedy: str) -> None:
-    event = failure_event(error, 1, service(), load_balancer=BALANCER)
+    event = failure_event(error, 1, service(), TARGET)
     assert event is not None
     assert (event.type, event.reason) == ("Warning", Reason.SYNC_FAILED)
     assert event.message.startswith("Harvester rejected the load balancer. ")
     assert remedy in event.message
-    assert event.message.endswith(f"Harvester: {error}")
+    assert event.prose.endswith(f"Harvester: {error}")
     assert "  " not in event.message
 
 
@@ -127,16 +140,16 @@ FAILURES: dict[str, tuple[KubeError, bool, str]] = {
 
 @pytest.mark.parametrize(("error", "at_once", "text"), FAILURES.values(), ids=FAILURES.keys())
 def test_other_errors_are_reported_as_harvester_unavailable(error: KubeError, at_once: bool, text: str) -> None:
-    event = failure_event(error, REPORTED_FAILURES, service(), load_balancer=BALANCER)
+    event = failure_event(error, REPORTED_FAILURES, service(), TARGET)
     assert event == harvester_unavailable(error)
     assert event.reason == Reason.HARVESTER_UNAVAILABLE
     assert text in event.message
-    assert (failure_event(error, REPORTED_FAILURES - 1, service(), load_balancer=BALANCER) is not None) is at_once
+    assert (failure_event(error, REPORTED_FAILURES - 1, service(), TARGET) is not None) is at_once
 
 
 def test_write_without_response_names_the_webhook() -> None:
     error = NoResponse("https://harvester: no answer within 35 s (POST /x)")
-    event = failure_event(error, 1, service(), load_balancer=BALANCER)
+    event = failure_event(error, 1, service(), TARGET)
     assert event is not None
     assert "harvester-load-balancer-webhook" in event.message
     assert "not answered yet" in harvester_unavailable(None).message
@@ -162,14 +175,13 @@ def test_backends_of_a_ready_load_balancer_are_not_reported() -> None:
     assert backends_warning(marked(spec=VM_SPEC)) is None
 
 
-BALANCER: Final = "-n vms loadbalancers.loadbalancer.harvesterhci.io demo-default-web-1"
 CONFLICT: Final = refused(409, "Conflict", "the object has been modified")
 
 
 @pytest.mark.parametrize("in_guest", [False, True])
 def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
-    assert failure_event(CONFLICT, LASTING_CONFLICT - 1, service(), load_balancer=BALANCER, in_guest=in_guest) is None
-    event = failure_event(CONFLICT, LASTING_CONFLICT, service(), load_balancer=BALANCER, in_guest=in_guest)
+    assert failure_event(CONFLICT, LASTING_CONFLICT - 1, service(), TARGET, in_guest=in_guest) is None
+    event = failure_event(CONFLICT, LASTING_CONFLICT, service(), TARGET, in_guest=in_guest)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
     place = "this Service" if in_guest else "the load balancer of this Service in Harvester"
@@ -195,8 +207,8 @@ REFUSED_PATCHES: dict[str, tuple[KubeError, str]] = {
 
 @pytest.mark.parametrize(("error", "action"), REFUSED_PATCHES.values(), ids=REFUSED_PATCHES.keys())
 def test_refused_patch_of_a_service_says_what_it_holds_up(error: KubeError, action: str) -> None:
-    assert failure_event(error, REPORTED_FAILURES - 1, service(), load_balancer=BALANCER, in_guest=True) is None
-    event = failure_event(error, REPORTED_FAILURES, service(), load_balancer=BALANCER, in_guest=True)
+    assert failure_event(error, REPORTED_FAILURES - 1, service(), TARGET, in_guest=True) is None
+    event = failure_event(error, REPORTED_FAILURES, service(), TARGET, in_guest=True)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
     assert "The API server of this cluster rejected the update of this Service" in event.message
@@ -206,7 +218,7 @@ def test_refused_patch_of_a_service_says_what_it_holds_up(error: KubeError, acti
 
 @pytest.mark.parametrize("error", [ServerError(answer(503)), Unreachable("no route"), Unauthorized(answer(401))])
 def test_outage_of_the_guest_cluster_is_no_event_of_a_service(error: KubeError) -> None:
-    assert failure_event(error, 99, service(), load_balancer=BALANCER, in_guest=True) is None
+    assert failure_event(error, 99, service(), TARGET, in_guest=True) is None
 
 
 RELEASES: dict[str, tuple[Service | None, KubeError, bool]] = {
@@ -243,4 +255,21 @@ def test_mismatch_names_the_namespace_and_the_flag() -> None:
 
 
 def test_unknown_rejection_has_no_remedy() -> None:
-    assert remedy("the moon is full") == ""
+    assert remedy_of_rejection("the moon is full", CLUSTER) == Remedy()
+
+
+LABEL_VM: Final = (
+    "kubectl -n {namespace} label --overwrite virtualmachine {vm} "
+    "harvesterhci.io/creator=docker-machine-driver-harvester guestcluster.harvesterhci.io/name={cluster}"
+)
+
+
+def test_harvester_1_8_0_is_answered_with_the_command_of_the_pages() -> None:
+    event = failure_event(denied(GUEST + "it has no running vm"), 1, service(), replace(TARGET, vm="vm-1"))
+    assert event is not None
+    assert event.command == LABEL_VM.format(namespace="vms", vm="vm-1", cluster="demo")
+    remedy = remedy_of_rejection("it has no running vm", CLUSTER)
+    assert remedy.advice == f"{remedy.text}. Run: {LABEL_VM.format(namespace='vms', vm='NAME', cluster='demo')}"
+    page = Path("docs/operations/troubleshooting.md").read_text(encoding="utf-8")
+    as_one_line = " ".join(page.replace("\\\n", " ").split())
+    assert label_vm_command(replace(CLUSTER, namespace="my-namespace", name="CLUSTER"), "NAME") in as_one_line
