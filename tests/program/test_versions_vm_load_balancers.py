@@ -7,7 +7,7 @@ import pytest
 
 from devenv.harvester.machines import Kind, Machine
 from harvester_ccm.model.core import NODES
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, HEALTH_CHECK_PORT, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
 from tests.devenv.harvester_server import webhook_of
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
@@ -175,6 +175,34 @@ async def test_load_balancer_without_a_running_vm_names_what_to_do() -> None:
             assert ["start a VM of this cluster" in text for text in world.warnings()] == [True]
             world.put_machine(machine(1), "192.0.2.1")
             await asyncio.sleep(300)
+            assert world.condition()["status"] == "True"
+
+
+@jumping_time
+async def test_missing_address_of_the_hosts_is_an_announcement_that_is_pending() -> None:
+    world = world_with_machines(1)
+    async with world.on("1.3", dhcp_range=None):
+        world.put(service(annotations={**VM, IPAM: "dhcp"}))
+        async with world.live():
+            await asyncio.sleep(20)
+            assert world.warnings() == []
+            await asyncio.sleep(60)
+            assert world.condition()["reason"] == Reason.ANNOUNCEMENT_PENDING
+
+
+@jumping_time
+async def test_vm_without_an_address_is_reported_although_the_condition_does_not_tell() -> None:
+    world = World()
+    world.put_machine(machine(1))
+    async with world.on("1.3"):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.address()
+            assert (world.condition()["status"], world.condition()["reason"]) == ("False", Reason.BACKENDS_UNHEALTHY)
+            world.put_machine(machine(1), "192.0.2.1")
+            await asyncio.sleep(60)
             assert world.condition()["status"] == "True"
 
 

@@ -139,12 +139,13 @@ def load_balancer(
     address: str = "",
     message: str | None = None,
     closed: str = "",
+    backends: Iterable[str] = ("10.1.0.1",),
     finalizer: bool = True,
     deleting: bool = False,
 ) -> LoadBalancer:
     """Return a LoadBalancer; ``message`` makes it not Ready, ``ip`` Ready with that allocation.
 
-    ``closed`` is a pool that is blocked.
+    ``closed`` is a pool that is blocked; ``backends`` are those of one for VMs.
     """
     document: dict[str, Any] = {
         "metadata": {
@@ -169,6 +170,8 @@ def load_balancer(
         status["conditions"] = [{"type": "Ready", "status": "False", "message": message}]
     if address:
         status["address"] = address
+    if address and document["spec"]["workloadType"] != "cluster":
+        status["backendServers"] = list(backends)
     if deleting:
         document["metadata"]["deletionTimestamp"] = DELETED_AT
     return WHOLE_LOAD_BALANCERS.decode(msgspec.json.encode(document))

@@ -71,7 +71,7 @@ class Harvester(MemoryServer):
             allocated = {"ip": DHCP_ADDRESS if spec["ipam"] == "dhcp" else address, "ipPool": "lan"}
             status: Document = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
             if spec["workloadType"] == "vm":
-                status["address"] = address
+                status |= {"address": address, "backendServers": ["10.1.0.1"]}
             metadata = {"finalizers": [LB_CONTROLLER_FINALIZER]}
             self.change(LOAD_BALANCERS, key, {"metadata": metadata, "status": status})
 

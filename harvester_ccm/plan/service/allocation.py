@@ -132,7 +132,7 @@ _STAGES: Final[tuple[tuple[Stage, Callable[[str], bool]], ...]] = (
     (Stage.ALLOCATING, lambda message: message == ""),
     (Stage.DUPLICATE, _says(_DUPLICATE)),
     (Stage.ALLOCATING, _says("has been modified")),
-    (Stage.NOT_ANNOUNCED, _says("service is not existing", "waiting for external IP")),
+    (Stage.NOT_ANNOUNCED, _says("service is not existing", "waiting for external IP", "external ip failed")),
     (Stage.POOL_EXHAUSTED, _says(_EXHAUSTED)),
     (Stage.POOL_NOT_READY, _says(*_NO_ALLOCATOR)),
     (Stage.OUT_OF_RANGE, _says("not in range set")),

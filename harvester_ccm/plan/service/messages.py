@@ -61,16 +61,26 @@ _NO_BACKENDS: Final = {
     ),
 }
 """Explanations by the words of Harvester."""
+_NO_BACKEND_LISTED: Final = EventMessage(
+    "Warning",
+    Reason.BACKENDS_UNHEALTHY,
+    "Harvester sends no traffic to the nodes: it knows no running VM of them with an address",
+    "Check that the VMs run, that label harvesterhci.io/vmName in their template labels has the name of each, and that "
+    "qemu-guest-agent runs in them",
+)
 
 
 def backends_warning(load_balancer: LoadBalancer) -> EventMessage | None:
-    """Return the Warning about a VM load balancer without any usable backend, from its Ready condition, or None.
+    """Return the Warning about a VM load balancer without any usable backend, or None.
 
-    The state of single backends is not in the object.
+    It is in the Ready condition; up to Harvester 1.3, only an empty list of backends shows it. The state of single
+    backends is not in the object.
     """
     condition = load_balancer.ready
-    if condition is None or condition.status == "True":
+    if condition is None:
         return None
+    if condition.status == "True":
+        return None if load_balancer.backends else _NO_BACKEND_LISTED
     for words, explanation in _NO_BACKENDS.items():
         if words in condition.message:
             cause = f"Harvester sends no traffic to the nodes: {explanation.cause}"

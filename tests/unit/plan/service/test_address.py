@@ -56,7 +56,7 @@ EVENTS: dict[str, tuple[Service, LoadBalancer, str, str]] = {
         service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ""}),
         allocated(spec=VM_SPEC, annotations={LB_UPDATE_AFTER_CREATE: "true"}),
         ADDRESS,
-        f"Normal {NEW}",
+        f"Normal {NEW}, backends 10.1.0.1",
     ),
 }
 

@@ -202,6 +202,12 @@ MESSAGES: dict[str, Said] = {
         ("still allocating",),
     ),
     "ready without an address": Said("", Allocation(Stage.ALLOCATING), Reason.ALLOCATING, ("still allocating",)),
+    "kube-vip of Harvester, up to Harvester 1.3": Said(
+        "wait service vms/web external ip failed, error: timeout",
+        Allocation(Stage.NOT_ANNOUNCED),
+        Reason.ANNOUNCEMENT_PENDING,
+        ("kube-vip runs",),
+    ),
     "kube-vip of Harvester": Said(
         "service is waiting for external IP",
         Allocation(Stage.NOT_ANNOUNCED),

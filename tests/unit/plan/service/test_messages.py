@@ -170,6 +170,13 @@ def test_backends_without_traffic_are_reported(message: str, text: str) -> None:
     assert all(text in warning and warning.endswith(f"Harvester: {message}") for warning in warnings)
 
 
+def test_missing_backends_are_reported_although_the_condition_does_not_tell() -> None:
+    ready = allocated(spec=VM_SPEC, backends=())
+    (message,) = messages(plan(HOSTED, ready, waited=60.0), Reason.BACKENDS_UNHEALTHY)
+    assert "no running VM of them with an address" in message
+    assert messages(plan(HOSTED, ready, waited=5.0)) == []
+
+
 def test_backends_of_a_ready_load_balancer_are_not_reported() -> None:
     assert backends_warning(allocated(spec=VM_SPEC)) is None
     assert backends_warning(marked(spec=VM_SPEC)) is None
