@@ -6,8 +6,17 @@ from typing import Any, Final
 import pytest
 
 from devenv.harvester.machines import Kind, Machine
-from harvester_ccm.model.core import NODES
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, HEALTH_CHECK_PORT, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
+from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.names import (
+    EXCLUDE_NODE_LABEL,
+    HEALTH_CHECK_PORT,
+    IPAM,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PROJECT,
+    WORKLOAD_TYPE,
+    Reason,
+)
 from tests.devenv.harvester_server import webhook_of
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
@@ -202,6 +211,41 @@ async def test_vm_without_an_address_is_reported_although_the_condition_does_not
             assert world.address()
             assert (world.condition()["status"], world.condition()["reason"]) == ("False", Reason.BACKENDS_UNHEALTHY)
             world.put_machine(machine(1), "192.0.2.1")
+            await asyncio.sleep(60)
+            assert world.condition()["status"] == "True"
+
+
+@pytest.mark.parametrize("number", ["1.3", "1.4", "1.6", "1.7", "1.8", "1.9"])
+@jumping_time
+async def test_network_and_project_that_harvester_drops_are_without_effect(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations={**VM, NETWORK: "vms/first", PROJECT: "c-1/p-1"}))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.condition()["status"] == "True"
+            ignored = [text for text in world.warnings() if "Without effect" in text][-1]
+            is_dropped = number in {"1.3", "1.4", "1.6"}
+            assert ("searched the pools without a network" in ignored) is is_dropped
+            assert ("searched the pools without a project" in ignored) is is_dropped
+            assert ("beyond the choice of a pool" in ignored) is not is_dropped
+
+
+@pytest.mark.parametrize("number", ["1.7", "1.8", "1.9"])
+@jumping_time
+async def test_pool_of_a_project_matches_a_vm_load_balancer_as_the_event_states(number: str) -> None:
+    world = world_with_machines(1)
+    scope = [{"project": "c-1/p-1", "namespace": "*", "guestCluster": "*"}]
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24", scope=scope)
+        world.put(service(annotations=VM))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert [f"only with annotation {PROJECT}" in text for text in world.warnings()] == [True]
+            world.guest.delete(SERVICES, "shop/web")
+            await asyncio.sleep(60)
+            world.put(service(uid="next", annotations={**VM, PROJECT: "c-1/p-1"}))
             await asyncio.sleep(60)
             assert world.condition()["status"] == "True"
 

@@ -63,7 +63,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         return while_waiting(snapshot, Desired(verdict, look_again_after=answer.look_again_after))
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
     ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
-    ignored = ignored_settings(snapshot.service, snapshot.request, snapshot.request.ipam)
+    ignored = ignored_settings(snapshot.service, snapshot.request, None)
     desired = Desired(
         waits_for(Reason.QUEUED),
         finalizer=Finalizer.ADD,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, Reason
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, PROJECT, Reason
 from harvester_ccm.plan.service.address import not_allocated
 from harvester_ccm.plan.service.allocation import Allocation, Requirement, Stage
 from harvester_ccm.plan.service.announcing import HOLD
@@ -86,7 +86,8 @@ def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
     until_outage_counts = UNAVAILABLE_GRACE_SECONDS - snapshot.waited(Phase.PENDING)
     if problem is not None and until_outage_counts <= 0:
         return Waiting(not_ready(harvester_unavailable(problem), snapshot))
-    waiting = waits_until(_seconds_to_warning(snapshot), pending_warning(allocation), snapshot)
+    is_vm = snapshot.load_balancer.spec.workload_type == "vm"
+    waiting = waits_until(_seconds_to_warning(snapshot), pending_warning(allocation, is_vm=is_vm), snapshot)
     return waiting if problem is None else Waiting(waiting.verdict, until_outage_counts)
 
 
@@ -175,10 +176,10 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
 }
 
 
-def pending_warning(allocation: Allocation) -> EventMessage:
+def pending_warning(allocation: Allocation, *, is_vm: bool = False) -> EventMessage:
     """Return the Warning about a load balancer to which Harvester has given no address: why, and what to do."""
     if allocation.stage is Stage.NO_MATCHING_POOL:
-        return _no_matching_pool(allocation)
+        return _no_matching_pool(allocation, is_vm=is_vm)
     if "/" in allocation.missing_pool:
         return _pool_with_namespace(allocation)
     entry = left_entry(allocation)
@@ -203,7 +204,7 @@ def _pool_with_namespace(allocation: Allocation) -> EventMessage:
     return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy, answer=answer)
 
 
-def _no_matching_pool(allocation: Allocation) -> EventMessage:
+def _no_matching_pool(allocation: Allocation, *, is_vm: bool) -> EventMessage:
     """Return the Warning that no IP pool fits, with what Harvester has looked for."""
     wanted = allocation.requirement
     cause = "No IP pool of Harvester fits this Service"
@@ -211,6 +212,8 @@ def _no_matching_pool(allocation: Allocation) -> EventMessage:
     if wanted is not None:
         cause = f"No IP pool of Harvester fits {_searched(wanted) or 'this Service'}"
         remedy = _fitting_pool(wanted)
+        if is_vm and not wanted.project:
+            remedy = f"{remedy}. Since Harvester 1.7, a pool for a project fits only with annotation {PROJECT}"
     answer = f"Harvester: {allocation.message}"
     return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy, answer=answer)
 
@@ -228,12 +231,13 @@ def _searched(wanted: Requirement) -> str:
 def _fitting_pool(wanted: Requirement) -> str:
     """Return what to do so that a pool fits."""
     where = "In Harvester"
+    project = f"project {quoted(wanted.project)}, " if wanted.project else ""
     if wanted.cluster in ("", DEFAULT_CLUSTER_NAME):
         where = (
             "This cluster has no name of its own, and pools for a named one do not fit: set --cluster-name (chart: "
             "global.cattle.clusterName). Or in Harvester"
         )
     return (
-        f"{where}, create an IP pool whose network is {wanted.network or '(none)'} and whose scope covers namespace "
-        f"{quoted(wanted.namespace)} and guest cluster {wanted.cluster or '(none)'}, or a global pool"
+        f"{where}, create an IP pool whose network is {wanted.network or '(none)'} and whose scope covers {project}"
+        f"namespace {quoted(wanted.namespace)} and guest cluster {wanted.cluster or '(none)'}, or a global pool"
     )

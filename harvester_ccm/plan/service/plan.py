@@ -228,10 +228,10 @@ def _present_warnings(snapshot: ServiceSnapshot, *, has_address: bool) -> Iterat
     if is_vm:
         yield converted(request, load_balancer)
         yield sctp_on_vm_load_balancer(service)
-        yield ignored_on_vm_load_balancer(service, request, load_balancer.spec.ipam)
+        yield ignored_on_vm_load_balancer(service, request, load_balancer)
     else:
         yield local_policy(service)
-        yield ignored_on_cluster_load_balancer(service, request, load_balancer.spec.ipam)
+        yield ignored_on_cluster_load_balancer(service, request, load_balancer)
     yield from rejected_changes(request, load_balancer, has_address=has_address)
     yield from _not_stored(snapshot)
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.event import EventMessage, abbreviate
+from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, kept_address, normal_network
@@ -19,26 +19,37 @@ class Ignored(Struct, frozen=True):
     reason: str
 
 
-def ignored_on_cluster_load_balancer(service: Service, request: Request, ipam: str) -> EventMessage | None:
+def ignored_on_cluster_load_balancer(
+    service: Service, request: Request, load_balancer: LoadBalancer | None
+) -> EventMessage | None:
     """Return the Warning about settings without effect on a load balancer whose address kube-vip announces.
 
-    ``ipam`` is the one of the load balancer, which keeps it, or that of the one to be created.
+    ``load_balancer`` is None before it is created.
     """
-    ignored = [*_health_checks_without_vm(request), *_ipv6(service), *_pool_with_dhcp(request, ipam)]
-    return _warning(ignored)
+    return _warning(
+        [
+            *_health_checks_without_vm(request),
+            *_project(request, load_balancer),
+            *_ipv6(service),
+            *_pool_with_dhcp(request, load_balancer),
+        ]
+    )
 
 
-def ignored_on_vm_load_balancer(service: Service, request: Request, ipam: str) -> EventMessage | None:
+def ignored_on_vm_load_balancer(
+    service: Service, request: Request, load_balancer: LoadBalancer | None
+) -> EventMessage | None:
     """Return the Warning about settings without effect on a load balancer whose address Harvester announces.
 
-    ``ipam`` is the one of the load balancer, which keeps it, or that of the one to be created.
+    ``load_balancer`` is None before it is created.
     """
     return _warning(
         [
             *_health_checks_without_port(request),
-            *_network_of_vm(request),
+            *_network_of_vm(request, load_balancer),
+            *_project(request, load_balancer),
             *_ipv6(service),
-            *_pool_with_dhcp(request, ipam),
+            *_pool_with_dhcp(request, load_balancer),
             *_hidden_by_harvester(service),
         ]
     )
@@ -84,12 +95,29 @@ def _health_checks_without_port(request: Request) -> Iterator[Ignored]:
         yield Ignored(", ".join(checks), f"health checks need a VM load balancer and a port; set {needed}")
 
 
-def _network_of_vm(request: Request) -> Iterator[Ignored]:
-    if request.network:
+def _network_of_vm(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
+    """Yield the annotation of the network; Harvester before 1.7 drops it from the load balancer."""
+    if not request.network:
+        return
+    stored = load_balancer.metadata.annotation(names.LB_SELECT_NETWORK) if load_balancer else None
+    if stored == "":
+        yield Ignored(
+            f"annotation {names.NETWORK}",
+            "Harvester searched the pools without a network, and announces the address in the network of its hosts",
+        )
+    else:
         yield Ignored(
             f"annotation {names.NETWORK}, beyond the choice of a pool",
             "Harvester announces the address in the network of its hosts; one of another network cannot be reached",
         )
+
+
+def _project(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
+    """Yield the annotation of the project, if Harvester replaced it: for VM load balancers only before 1.7."""
+    stored = load_balancer.metadata.annotation(names.LB_SELECT_PROJECT) if load_balancer else None
+    if request.project and stored is not None and stored != request.project:
+        searched = f"for project {quoted(stored)}" if stored else "without a project"
+        yield Ignored(f"annotation {names.PROJECT}", f"Harvester searched the pools {searched}")
 
 
 def _set_on_primary(request: Request, primary: Service) -> Iterator[Ignored]:
@@ -126,7 +154,8 @@ def _ipv6(service: Service) -> Iterator[Ignored]:
         yield Ignored(f"IPv6 of spec.{families}", "the load balancer has one IPv4 address")
 
 
-def _pool_with_dhcp(request: Request, ipam: str) -> Iterator[Ignored]:
+def _pool_with_dhcp(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
+    ipam = load_balancer.spec.ipam if load_balancer else request.ipam
     if ipam == "dhcp" and request.ip_pool:
         yield Ignored(f"annotation {names.IP_POOL}", "the address comes from DHCP")
 

@@ -56,7 +56,12 @@ MESSAGES: dict[str, Said] = {
         "no matched IPPool with requirement &{Network:infra/vlan9 Project:p-1 Namespace:vms Cluster:demo}",
         Allocation(Stage.NO_MATCHING_POOL, requirement=Requirement("infra/vlan9", "p-1", "vms", "demo")),
         Reason.NO_MATCHING_POOL,
-        ("infra/vlan9", "'vms'", "'demo'. In Harvester, create", "guest cluster demo, or a global pool"),
+        (
+            "infra/vlan9",
+            "'vms'",
+            "'demo'. In Harvester, create",
+            "scope covers project 'p-1', namespace 'vms' and guest cluster demo, or a global pool",
+        ),
     ),
     "no pool matches, no cluster name": Said(
         "No matched IPPool with requirement &{Network: Project: Namespace:default Cluster:}",

@@ -18,6 +18,7 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
+    LB_SELECT_PROJECT,
     NETWORK,
     POOL_NAMESPACE,
     PREFIX,
@@ -392,6 +393,29 @@ def test_warning_about_health_checks_asks_for_no_setting_that_the_service_has() 
     annotations = {WORKLOAD_TYPE: "vm", HEALTH_CHECK_PORT: "80"}
     (warning,) = messages(plan(served(annotations=annotations, **NO_NODE_PORTS), allocated()), IGNORED)
     assert warning.endswith(f"{HEALTH_CHECK_PORT} (health checks need a VM load balancer and a port)")
+
+
+REPLACED: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    "project, kept": ({PROJECT: "c-1/p-1"}, {LB_SELECT_PROJECT: "c-1/p-1"}, ""),
+    "project, not known": ({PROJECT: "c-1/p-1"}, {}, ""),
+    "project": ({PROJECT: "c-1/p-1"}, {LB_SELECT_PROJECT: "c-2/p-2"}, "searched the pools for project 'c-2/p-2'"),
+    "project, dropped": ({PROJECT: "c-1/p-1"}, {LB_SELECT_PROJECT: ""}, "searched the pools without a project"),
+    "no project": ({}, {LB_SELECT_PROJECT: "c-2/p-2"}, ""),
+}
+
+
+@pytest.mark.parametrize(("requested", "stored", "text"), REPLACED.values(), ids=REPLACED.keys())
+@pytest.mark.parametrize("workload", ["cluster", "vm"])
+def test_project_that_harvester_replaced_is_without_effect(
+    requested: dict[str, str], stored: dict[str, str], text: str, workload: str
+) -> None:
+    shown = served(annotations=requested)
+    spec = {}
+    if workload == "vm":
+        shown = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **requested})
+        spec = VM_SPEC
+    warnings = messages(plan(shown, allocated(annotations=stored, spec=spec)), IGNORED)
+    assert [text in warning for warning in warnings] == [True] * bool(text)
 
 
 @pytest.mark.parametrize(("policy", "warned"), [("Local", True), ("Cluster", False)])
