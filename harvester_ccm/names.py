@@ -39,7 +39,7 @@ WORKLOAD_TYPE: Final = PREFIX + "workload-type"
 cluster, or Harvester itself with health checks."""
 IP_POOL: Final = PREFIX + "ip-pool"
 """Service annotation, set by users: name of an IP pool, without a namespace. Take the address from this pool, whatever
-its selector says. Fixed once the load balancer has an address."""
+its selector says. Fixed once the load balancer has an address; naming the pool of that keeps it there."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
 """Service annotation, set and read by this controller or users: IPv4 address. Requested address. A new Service gets it
 from the pool in `ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated

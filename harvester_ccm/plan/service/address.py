@@ -5,6 +5,7 @@ from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address_pools import GRANT
+from harvester_ccm.plan.service.load_balancer import has_moved
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -16,12 +17,27 @@ def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
     published = snapshot.shown_address if snapshot.record is None else snapshot.record.address
     for former in (published, load_balancer.address):
         if former not in {"", names.DHCP_ADDRESS, address}:
-            return EventMessage("Warning", Reason.ADDRESS_CHANGED, f"The address changed from {former} to {address}")
+            return _changed(load_balancer, former, address)
     if snapshot.service.addresses and not _is_recreated(snapshot, load_balancer, address):
         return None
     backends = ", ".join(sorted(load_balancer.backends))
     suffix = f", backends {backends}" if backends else ""
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{suffix}")
+
+
+def _changed(load_balancer: LoadBalancer, former: str, address: str) -> EventMessage:
+    cause = f"The address changed from {former} to {address}"
+    if former != load_balancer.address or not has_moved(load_balancer):
+        return EventMessage("Warning", Reason.ADDRESS_CHANGED, cause)
+    cause = (
+        f"{cause}: Harvester has chosen IP pool {quoted(load_balancer.allocated_pool)} for it, as Harvester before 1.4 "
+        "does again at each change of a load balancer that names no pool"
+    )
+    remedy = (
+        f"The load balancer names this pool from now on, so the address stays. Prevent it for other Services: name the "
+        f"pool of their address in annotation {names.IP_POOL}, which is possible at any time"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_CHANGED, cause, remedy)
 
 
 def _is_recreated(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> bool:

@@ -5,7 +5,8 @@ annotation, the management network, and of a VM load balancer listeners, backend
 
 Set only at creation: ``ipam`` and the annotations that select a pool (Harvester's webhook overwrites namespace and
 project with every write, so a comparison would never end). Fixed once there is an address: the pool and the network.
-The description follows its annotation. All other fields stay as they were read.
+The pool of the address is named where that keeps the address. The description follows its annotation. All other fields
+stay as they were read.
 """
 
 from collections.abc import Mapping
@@ -115,6 +116,7 @@ def load_balancer_change(
     those of every load balancer.
     """
     kept = kept_fields(snapshot.service, snapshot.cluster, vm_spec or {})
+    spec = {**kept.spec, **_named_pool(current, snapshot)}
     description = _description(current, snapshot)
     wanted_annotations = {**kept.annotations, **description.annotations, **(annotations or {})}
     if not searches_elsewhere(current, snapshot):
@@ -127,10 +129,30 @@ def load_balancer_change(
         meta.name,
         labels={key: value for key, value in kept.labels.items() if meta.label(key) != value},
         annotations={key: value for key, value in wanted_annotations.items() if meta.annotation(key) != value},
-        spec=_spec_difference(current, {**kept.spec, **description.spec}, snapshot),
+        spec=_spec_difference(current, {**spec, **description.spec}, snapshot),
         status=status,
     )
     return None if change == ChangeLoadBalancer(meta.name) else change
+
+
+def _named_pool(current: LoadBalancer, snapshot: ServiceSnapshot) -> dict[str, object]:
+    """Return the pool of the address, if the load balancer must name it to keep the address.
+
+    Harvester before 1.4 chooses the pool again in each reconcile of a load balancer that names none. That is so if the
+    address has moved, and may be so if the Service names the pool only now.
+    """
+    pool = current.allocated_pool
+    if not pool or current.spec.ip_pool or current.spec.ipam != "pool":
+        return {}
+    is_named = snapshot.request.ip_pool == pool and not snapshot.wants_switch
+    return {"ipPool": pool} if is_named or has_moved(current) else {}
+
+
+def has_moved(current: LoadBalancer) -> bool:
+    """Return whether Harvester has moved the address of a load balancer to another pool by itself."""
+    is_named = bool(current.spec.ip_pool)
+    is_other = current.address not in {"", names.DHCP_ADDRESS, current.allocated_ip}
+    return bool(current.allocated_pool) and is_other and not is_named and current.spec.workload_type == "cluster"
 
 
 def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:

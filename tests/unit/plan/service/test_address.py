@@ -27,6 +27,12 @@ from tests.support.builders import (
 from tests.unit.plan.service.snapshots import BACKENDS, VM, WAITING, messages, plan, reasons, short_write, snapshot_of
 
 OTHER = "10.0.0.9"
+MOVED = (
+    f"The address changed from {OTHER} to {ADDRESS}: Harvester has chosen IP pool 'vlan100' for it, as Harvester "
+    "before 1.4 does again at each change of a load balancer that names no pool. The load balancer names this pool "
+    "from now on, so the address stays. Prevent it for other Services: name the pool of their address in annotation "
+    f"{IP_POOL}, which is possible at any time"
+)
 NEW = f"Ensured load balancer, address {ADDRESS}"
 
 EVENTS: dict[str, tuple[Service, LoadBalancer, str, str]] = {
@@ -43,6 +49,12 @@ EVENTS: dict[str, tuple[Service, LoadBalancer, str, str]] = {
     "another one than the load balancer has": (
         served(),
         allocated(address=OTHER),
+        ADDRESS,
+        f"Warning {MOVED}",
+    ),
+    "another one than the load balancer has, its pool is named": (
+        served(),
+        allocated(address=OTHER, spec={"ipPool": "vlan100"}),
         ADDRESS,
         f"Warning The address changed from {OTHER} to {ADDRESS}",
     ),

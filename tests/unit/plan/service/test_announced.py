@@ -639,7 +639,13 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
             DEVICES,
         ),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "spec": {"ipPool": "lan"}},
+            delay=60.0,
+        ),
     ),
     "Harvester stored no network": (
         World(

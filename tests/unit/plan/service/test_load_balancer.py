@@ -151,8 +151,21 @@ DIFFERENCES: dict[str, tuple[Service, LoadBalancer, ClusterIdentity, ChangeLoadB
         served(),
         allocated(address="10.0.0.1"),
         CLUSTER,
+        ChangeLoadBalancer(LB_NAME, spec={"ipPool": "vlan100"}, status={"address": ADDRESS}),
+    ),
+    "address, the pool is named": (
+        served(),
+        allocated(address="10.0.0.1", spec={"ipPool": "vlan100"}),
+        CLUSTER,
         ChangeLoadBalancer(LB_NAME, status={"address": ADDRESS}),
     ),
+    "pool that the Service names later": (
+        served(annotations={IP_POOL: "vlan100"}),
+        allocated(),
+        CLUSTER,
+        ChangeLoadBalancer(LB_NAME, spec={"ipPool": "vlan100"}),
+    ),
+    "pool of another address": (served(annotations={IP_POOL: "lan"}), allocated(), CLUSTER, None),
     "label": (
         served(),
         allocated(labels={LB_CLUSTER: "old"}),

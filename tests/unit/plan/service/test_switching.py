@@ -200,7 +200,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "the new one has its address": (
-        World(WITHDRAWN_PINNED, (VM_LOAD_BALANCER,)),
+        World(WITHDRAWN_PINNED, (allocated(spec={**VM_SPEC, "ipPool": "vlan100"}),)),
         Plan(Phase.ANNOUNCED_BY_HARVESTER, READY, condition="True EnsuredLoadBalancer", delay=1.0),
     ),
     "Harvester has not responded": (
