@@ -63,8 +63,9 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag("concurrent-service-syncs", types.WORKERS, "16", Group.SERVICES,
          "Number of Services that are reconciled at the same time, at most 1000. The default of the Go provider is 1."),
     Flag("require-load-balancer-class", types.SWITCH, "false", Group.SERVICES,
-         f"Manage only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}. kube-vip announces them only if "
-         "its lb_class_name is this class; the chart's value kube-vip.harvesterClass=required sets both."),
+         f"Manage only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}, and those that this controller "
+         "has managed before. kube-vip announces the class only if its lb_class_name is this class; the chart's value "
+         "kube-vip.harvesterClass=required sets both."),
     Flag("allow-harvester-change", types.SWITCH, "false", Group.SERVICES,
          "Create load balancers although Services have addresses and Harvester has no load balancer or VM of this "
          "cluster. Services get new addresses. Set it for a move to another Harvester or namespace, then remove it."),

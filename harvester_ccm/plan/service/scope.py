@@ -132,7 +132,8 @@ def finalizer_remedy(target: str) -> str:
 def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: _Marks) -> str:
     """Return why the Service is left to other controllers, by its class or a mark on it; empty if it is not.
 
-    A Service that this controller has handled is managed whatever is added later.
+    A Service that this controller has handled is managed whatever is added later, to the Service or to the flags: else
+    kube-vip would go on announcing an address that Harvester may allocate again.
     """
     wanted_class = service.spec.load_balancer_class
     if has_other_class(service):
@@ -140,10 +141,10 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: 
             f"spec.loadBalancerClass is {wanted_class!r}, which another controller has to serve. To have it served by "
             f"Harvester, create the Service again {_without_class(cluster)}with {_OUR_CLASS}"
         )
-    if wanted_class is None and cluster.class_only:
-        return f"--require-load-balancer-class is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
     if marks.is_owned or wanted_class is not None:
         return ""
+    if cluster.class_only:
+        return f"--require-load-balancer-class is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
     mark = _foreign_mark(service, marks)
     remedy = (
         "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "

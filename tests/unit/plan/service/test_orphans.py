@@ -35,7 +35,7 @@ ROWS: dict[str, tuple[LoadBalancer, Service | None, ClusterIdentity, bool]] = {
     "former cluster name": (allocated(labels={LB_CLUSTER: "old"}), None, RENAMED, True),
     "type ClusterIP": (allocated(), service(kind="ClusterIP"), CLUSTER, True),
     "another class": (allocated(), service(spec=OTHER_CLASS), CLUSTER, True),
-    "no class, with --require-load-balancer-class": (allocated(), service(), CLASS_ONLY, True),
+    "no class, with --require-load-balancer-class": (allocated(), service(), CLASS_ONLY, False),
     "deleted Service without finalizer": (
         allocated(),
         service(deleting=True, finalizers=["example.com/keep"]),

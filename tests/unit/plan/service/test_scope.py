@@ -113,7 +113,11 @@ ROWS_OF_CLASS_ONLY: dict[str, Row] = {
     "deleted, own class": (service(**DELETED, **OWN_CLASS), NONE, Role.REMOVE),
     "deleted, load balancer": (service(**DELETED), LB, Role.REMOVE),
     "deleted, withdrawn": (service(**DELETED, **WITHDRAWN), NONE, Role.REMOVE),
-    "finalizer and load balancer": (served(condition=False), LB, Role.IGNORE),
+    "finalizer and load balancer": (served(condition=False), LB, Role.SERVE),
+    "load balancer": (service(), LB, Role.SERVE),
+    "finalizer": (service(ours=True, recorded=False), NONE, Role.IGNORE),
+    "secondary": (service(ours=True, labels={PRIMARY_SERVICE_LABEL: "shop.front"}), NONE, Role.SERVE),
+    "secondary, deleted": (service(**DELETED, labels={PRIMARY_SERVICE_LABEL: "shop.front"}), NONE, Role.REMOVE),
 }
 CASES = [
     pytest.param(cluster, *row, id=f"{name}, {flag}")
