@@ -42,7 +42,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.objects import Resource
 from harvester_ccm.model.core import NODES
-from harvester_ccm.names import PRIMARY_SERVICE, UNINITIALIZED_TAINT
+from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, UNINITIALIZED_TAINT
 
 SERVICES: Final = documents("", "v1", "services", kind="Service")
 SECONDS: Final = 300.0
@@ -68,7 +68,6 @@ MOST_SERVING_AT_PACE: Final = 5.0
 """The same at Harvester's pace, while another namespace has many new Services."""
 MOST_JOINING: Final = 5.0
 """Seconds to initialize a Node while Harvester's list of load balancers cannot be read."""
-
 MOST_SERVING_WITH_LARGE: Final = 2.0
 """The same while the API servers read and write hundreds of megabytes."""
 MOST_MEMORY_WITH_LARGE: Final = 160.0
@@ -268,14 +267,20 @@ async def annotations(seconds: float) -> AsyncIterator[Limited]:
 
 
 async def descriptions(seconds: float) -> AsyncIterator[Limited]:
-    """Load balancers of another cluster with descriptions of 1.4 MB, before and after a restart."""
+    """Load balancers of another cluster with descriptions of 1.4 MB, before and after a restart.
+
+    They are created as Harvester leaves one with DHCP: what is measured is the controller, not the time that Harvester
+    needs to write them, for which all clusters wait in its queue.
+    """
     balancers = []
     for number in range(LARGE_BALANCERS):
         document = foreign_load_balancer(
             f"large-{number}", namespace=VM_NAMESPACE, cluster="other", service="large", network="", owner="other"
         )
-        # With DHCP, Harvester allocates nothing. Without a pool, it would try again and again.
+        document["metadata"]["finalizers"] = [LB_CONTROLLER_FINALIZER]
         document["spec"] = {**document["spec"], "ipam": "dhcp", "description": "x" * 1_400_000}
+        ready = {"type": "Ready", "status": "True"}
+        document["status"] = {"allocatedAddress": {"ip": DHCP_ADDRESS}, "conditions": [ready]}
         balancers.append(document)
     async with open_stage(FAST) as stage:
         attack = create_large(stage.host, LOAD_BALANCERS, VM_NAMESPACE, balancers)

@@ -32,6 +32,11 @@ NO_PROMISES: Final = {
     "Namespaces take turns, so somebody with sixty of them can delay the Services of others by a minute.": (
         "says what is not limited"
     ),
+    "Harvester has one queue for the load balancers of all its clusters.": "says what Harvester does",
+    (
+        "Whoever has the cloud-config of a cluster can keep it busy: 100 load balancers of 1.4 MB delay the addresses "
+        "of all clusters by half a minute, once."
+    ): "says what Harvester does not limit",
     "The security page describes permissions, checks and limits.": "a reference to the promises themselves",
     "Every way around them is a vulnerability:": "introduces a list whose items have tests",
     "users with access to Secrets in `kube-system`": "says what Kubernetes permits",
