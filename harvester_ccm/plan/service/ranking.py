@@ -9,6 +9,7 @@ fields changes.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -28,6 +29,10 @@ from harvester_ccm.plan.service.scope import (
     primary_label,
 )
 from harvester_ccm.plan.service.supported import unsupported_reason
+
+MAX_SHARED_PORTS: Final = 2000
+"""Ports that other Services can have on an address. Each is a listener of a VM load balancer. With tens of thousands,
+Harvester could not store it any more, nor a change of its backends."""
 
 
 class SharingFields(Struct, frozen=True):
@@ -126,7 +131,7 @@ class Ranking(Struct, frozen=True):
     """Which Services may use the address of a primary."""
 
     clashes: Mapping[str, str] = field(default_factory=dict)
-    """For each Service, by its key: which port another Service has; empty if none has."""
+    """For each Service, by its key: which port another Service has, or that all have too many; empty if neither."""
     shared_ports: tuple[ServicePort, ...] = ()
     """The ports of the Services that may use the address, in order of rank; those of the primary are not among them."""
 
@@ -146,7 +151,7 @@ def rank(primary: SharingFields, secondaries: Iterable[SharingFields]) -> Rankin
     for secondary in sorted(ranked, key=lambda secondary: not secondary.has_address_of(primary, label)):
         if not _takes_part(secondary, primary, label):
             continue
-        clash = _clash(secondary, used)
+        clash = _clash(secondary, used) or _excess(secondary, shared_ports, primary)
         clashes[secondary.key] = clash
         if clash:
             continue
@@ -174,6 +179,17 @@ def _clash(secondary: SharingFields, used: Mapping[tuple[str, int], str]) -> str
         return ""
     protocol, number = clash
     return f"Port {number}/{protocol} is used on this address by Service {used[clash]}"
+
+
+def _excess(secondary: SharingFields, shared_ports: list[ServicePort], primary: SharingFields) -> str:
+    """Return that the ports of the Service are too many beside those that are shared already; empty if they are not."""
+    if len(shared_ports) + len(secondary.ports) <= MAX_SHARED_PORTS:
+        return ""
+    # No number that changes with other Services: the text is in the condition.
+    return (
+        f"The Services that share the address of Service {primary.key} can have {MAX_SHARED_PORTS:,} ports together, "
+        "and would have more with this one"
+    )
 
 
 def _ports_of(fields: SharingFields) -> set[tuple[str, int]]:

@@ -7,6 +7,7 @@ Service, so no plan may differ after it.
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +17,12 @@ from harvester_ccm import names
 from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.ranking import Ranking, Rankings, rank, sharing_fields
+from harvester_ccm.plan.service.ranking import MAX_SHARED_PORTS, Ranking, Rankings, rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
+from harvester_ccm.plan.service.vm_spec import listeners
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, VM_SPEC, allocated, listed_store, served, service
 from tests.unit.plan.service.snapshots import BACKENDS
 
@@ -242,6 +245,38 @@ def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace() 
     other, same = secondary("a", namespace="infra"), secondary("b")
     ranking = rank(sharing_fields(MAIN, cluster), [sharing_fields(member, cluster) for member in (other, same)])
     assert ranking.clashes == {"shop/b": ""}
+
+
+def ports_from(first: int, number: int) -> list[dict[str, Any]]:
+    """Return the ports of a Service, with node ports."""
+    return [{"port": port, "nodePort": port} for port in range(first, first + number)]
+
+
+def test_services_that_share_an_address_have_no_more_ports_than_a_load_balancer_can_have() -> None:
+    members = (
+        secondary("first", "2026-01-01T00:00:00Z", ports=ports_from(1000, MAX_SHARED_PORTS - 2)),
+        secondary("too-many", "2026-01-02T00:00:00Z", ports=ports_from(5000, 3)),
+        secondary("last", "2026-01-03T00:00:00Z", ports=ports_from(6000, 2)),
+        secondary("one-more", "2026-01-04T00:00:00Z", ports=ports_from(7000, 1)),
+    )
+    ranking = rank(sharing_fields(MAIN, CLUSTER), [sharing_fields(member, CLUSTER) for member in members])
+    assert len(ranking.shared_ports) == MAX_SHARED_PORTS
+    refused = {key for key, clash in ranking.clashes.items() if clash}
+    assert refused == {"shop/too-many", "shop/one-more"}
+    assert ranking.clashes["shop/too-many"] == (
+        "The Services that share the address of Service shop/main can have 2,000 ports together, and would have more "
+        "with this one"
+    )
+
+
+def test_load_balancer_with_all_ports_that_can_share_its_address_is_kept() -> None:
+    """Else this controller could not read it any more, and its own ports and backends would not change again."""
+    own = [{**port, "name": f"{number:063}"} for number, port in enumerate(ports_from(1, 300))]
+    shared = service("api", ports=ports_from(60000, MAX_SHARED_PORTS)).spec.ports
+    made = listeners(service(ports=own), shared)
+    assert len(made) == 300 + MAX_SHARED_PORTS
+    found = LOAD_BALANCERS.decode(msgspec.json.encode({"spec": {"listeners": made}}))
+    assert found.document()["spec"] == {"listeners": made}
 
 
 def test_ranking_of_a_missing_primary_is_empty() -> None:
