@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
@@ -40,6 +41,7 @@ from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
 from harvester_ccm.kube.errors import CredentialError, Forbidden, KubeError
 from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
 from harvester_ccm.kube.write_limit import WriteRateLimiter
+from harvester_ccm.netip import plain_address
 from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
@@ -61,12 +63,12 @@ _HEADERS: Final = {
 }
 MAX_REVIEWS: Final = 4
 """Callers that are reviewed at a time, so that no client can make this process flood the API server."""
-REVIEWS: Final = "reviews"
-"""Key of the one token bucket of reviews."""
 REVIEW_BURST: Final = 20
-"""Reviews of tokens that were not accepted before, at once."""
+"""Reviews of tokens that were not accepted before, at once, for the callers at one address."""
 REVIEW_INTERVAL_SECONDS: Final = 0.5
 """Afterwards, time between two such reviews."""
+IPV6_CLIENT: Final = 64
+"""Bits of an IPv6 address that stand for one caller: a machine can have all addresses of such a network."""
 DECISION_SECONDS: Final = 10.0
 """Time for which a decision about a token is used again, as in the Go framework."""
 MAX_ACCEPTED: Final = 100
@@ -101,8 +103,9 @@ class AccessReviewer:
     """Decides about callers with reviews by the guest's API server.
 
     A decision is cached for ``DECISION_SECONDS``. Reviews for tokens that were not accepted before are limited to a
-    burst and a rate, and a caller beyond them is refused at once. Tokens that were accepted before have reviews of
-    their own, so that a scraper is served while another client sends made-up tokens.
+    burst and a rate for each address, and a caller beyond them is refused at once. Tokens that were accepted before
+    have reviews of their own. So a scraper is served while a client at another address sends made-up tokens, also
+    with the first request after its token was rotated.
     """
 
     def __init__(self, guest: ApiClient) -> None:
@@ -115,8 +118,8 @@ class AccessReviewer:
         self._accepted: dict[_Caller, None] = {}
         """Callers that were allowed at their last review, the least recent first."""
 
-    async def check(self, authorization: str, path: str) -> None:
-        """Return if the caller with this ``Authorization`` header can read ``path``.
+    async def check(self, authorization: str, path: str, address: str) -> None:
+        """Return if the caller with this ``Authorization`` header can read ``path``; ``address`` is where it is from.
 
         Raises aiohttp's HTTPUnauthorized, HTTPForbidden, HTTPTooManyRequests if too many unknown tokens were reviewed,
         or HTTPServiceUnavailable if the API server does not decide.
@@ -126,7 +129,7 @@ class AccessReviewer:
         caller = hashlib.sha256(token.encode()).digest(), path
         decision = self._cached(caller)
         if decision is None:
-            decision = await self._decide(token, caller)
+            decision = await self._decide(token, caller, _client_at(address))
         if not decision.is_authenticated:
             raise _unauthorized("the bearer token is not accepted by the API server of this cluster")
         if not decision.is_allowed:
@@ -139,13 +142,13 @@ class AccessReviewer:
             return None
         return decision
 
-    async def _decide(self, token: str, caller: _Caller) -> _Decision:
-        """Return the decision of the API server about a caller."""
+    async def _decide(self, token: str, caller: _Caller, client: str) -> _Decision:
+        """Return the decision of the API server about a caller. ``client`` has the limit of reviews."""
         slots = self._accepted_slots
         if caller not in self._accepted:
-            if self._limiter.delay(REVIEWS) > 0:
+            if self._limiter.delay(client) > 0:
                 raise web.HTTPTooManyRequests(text=TOO_MANY_REVIEWS, headers={"Retry-After": "1"})
-            self._limiter.record(REVIEWS)
+            self._limiter.record(client)
             slots = self._slots
         path = caller[1]
         try:
@@ -188,6 +191,21 @@ class AccessReviewer:
         }
         allowed = (await ask_review(self._guest, SUBJECT_ACCESS_REVIEWS, spec)).allowed
         return _Decision(is_authenticated=True, is_allowed=allowed, user=user.username)
+
+
+def _client_at(address: str) -> str:
+    """Return what stands for the client at an address; empty for an address that is none.
+
+    >>> _client_at("::ffff:10.0.0.1"), _client_at("fd00:1:2:3:4::5")
+    ('10.0.0.1', 'fd00:1:2:3::')
+    """
+    try:
+        client = plain_address(address)
+    except ValueError:
+        return ""
+    if client.version == 4:
+        return str(client)
+    return str(IPv6Network((int(client), IPV6_CLIENT), strict=False).network_address)
 
 
 def _bearer_token(authorization: str, path: str) -> str:
@@ -323,7 +341,7 @@ def _access_check(open_paths: frozenset[str], reviewer: AccessReviewer) -> Middl
         is_served = request.match_info.http_exception is None
         try:
             if is_served and not is_open:
-                await reviewer.check(request.headers.get("Authorization", ""), request.path)
+                await reviewer.check(request.headers.get("Authorization", ""), request.path, request.remote or "")
             return await handler(request)
         except web.HTTPException:
             raise

@@ -12,6 +12,7 @@ from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer
 
 SCRAPER: Final = "token-of-prometheus"
+ROTATED: Final = f"{SCRAPER}-rotated"
 UNPRIVILEGED: Final = "token-of-another-account"
 
 
@@ -26,8 +27,9 @@ class ReviewingServer(MemoryServer):
         await asyncio.sleep(0.05)
         spec = body["spec"]
         if path.endswith("/tokenreviews"):
-            is_known = spec["token"] in {SCRAPER, UNPRIVILEGED}
-            return {"status": {"authenticated": is_known, "user": {"username": spec["token"]}}}
+            is_known = spec["token"] in {SCRAPER, ROTATED, UNPRIVILEGED}
+            user = {"username": spec["token"].removesuffix("-rotated")}
+            return {"status": {"authenticated": is_known, "user": user}}
         return {"status": {"allowed": spec["user"] == SCRAPER}}
 
     def reviewed_tokens(self) -> list[str]:
@@ -35,10 +37,10 @@ class ReviewingServer(MemoryServer):
         return [call.body["spec"]["token"] for call in self.calls if call.path.endswith("/tokenreviews")]
 
 
-async def status_for(reviewer: AccessReviewer, token: str, path: str = "/metrics") -> int:
+async def status_for(reviewer: AccessReviewer, token: str, path: str = "/metrics", address: str = "10.0.0.1") -> int:
     """Return the HTTP status that a caller gets."""
     try:
-        await reviewer.check(f"Bearer {token}", path)
+        await reviewer.check(f"Bearer {token}", path, address)
     except web.HTTPException as refusal:
         return refusal.status
     return 200
@@ -71,7 +73,7 @@ async def test_decision_holds_for_its_path_only() -> None:
     assert server.reviewed_tokens() == [SCRAPER, SCRAPER]
 
 
-@pytest.mark.security("made-up tokens cause at most 20 reviews, and then two a second")
+@pytest.mark.security("made-up tokens from one address cause at most 20 reviews, and then two a second")
 @jumping_time
 @pytest.mark.security("A caller beyond that gets status 429, except one that was accepted before")
 async def test_made_up_tokens_are_reviewed_at_a_limited_rate_and_do_not_delay_a_scraper() -> None:
@@ -91,3 +93,34 @@ async def test_made_up_tokens_are_reviewed_at_a_limited_rate_and_do_not_delay_a_
     # Another account is served once the others have stopped.
     await asyncio.sleep(10)
     assert await status_for(reviewer, UNPRIVILEGED) == 403
+
+
+CLIENTS: dict[str, tuple[str, str]] = {
+    "IPv4": ("10.0.0.1", "10.0.0.2"),
+    "IPv4 on a socket for both families": ("::ffff:10.0.0.1", "::ffff:10.0.0.2"),
+    "IPv6": ("fd00:0:0:1::1", "fd00:0:0:2::1"),
+    "no address": ("", "10.0.0.2"),
+}
+
+
+@pytest.mark.parametrize(("flooding", "scraping"), CLIENTS.values(), ids=CLIENTS.keys())
+@jumping_time
+async def test_made_up_tokens_of_one_client_do_not_delay_a_rotated_token_of_another(
+    flooding: str, scraping: str
+) -> None:
+    server = ReviewingServer()
+    reviewer = AccessReviewer(MemoryClient(server, cluster="guest"))
+    assert await status_for(reviewer, SCRAPER, address=scraping) == 200
+    made_up = [status_for(reviewer, f"made-up-{number}", address=flooding) for number in range(50)]
+    assert 429 in await asyncio.gather(*made_up)
+    assert await status_for(reviewer, "another made-up token", address=flooding) == 429
+    assert await status_for(reviewer, ROTATED, address=scraping) == 200
+
+
+@jumping_time
+async def test_all_ipv6_addresses_of_one_network_are_one_client() -> None:
+    server = ReviewingServer()
+    reviewer = AccessReviewer(MemoryClient(server, cluster="guest"))
+    made_up = [status_for(reviewer, f"made-up-{number}", address=f"fd00::{number:x}") for number in range(100)]
+    assert 429 in await asyncio.gather(*made_up)
+    assert len(server.reviewed_tokens()) <= 21

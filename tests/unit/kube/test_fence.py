@@ -107,7 +107,7 @@ async def test_events_reviews_and_the_lease_need_no_lease() -> None:
     recorder.emit(NODES, node, EventMessage("Normal", NodeReason.SYNCED, "synced"), component="test")
     async with running(recorder.run()):
         await asyncio.sleep(1)
-    await AccessReviewer(process.guest).check("Bearer token", "/metrics")
+    await AccessReviewer(process.guest).check("Bearer token", "/metrics", "10.0.0.1")
     await process.elector.acquire()
     process.fence.deadline = -math.inf
     await process.elector.release()

@@ -28,13 +28,15 @@ MAX_SECONDS = 20.0
 
 
 class FixedReviewer(AccessReviewer):
-    """Authorizes one token and records which paths were reviewed."""
+    """Authorizes one token and records which paths were reviewed, and from where."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
+        self.addresses: set[str] = set()
 
-    async def check(self, authorization: str, path: str) -> None:
+    async def check(self, authorization: str, path: str, address: str) -> None:
         self.paths.append(path)
+        self.addresses.add(address)
         if authorization == "Bearer broken":
             raise RuntimeError("bug")
         if authorization != "Bearer valid":
@@ -141,6 +143,7 @@ async def test_open_paths_are_served_without_a_review(running: RunningServer) ->
 async def test_other_paths_need_an_authorized_caller(running: RunningServer) -> None:
     rejected = await running.client.get("/metrics")
     assert (rejected.status, rejected.body, rejected.headers["connection"]) == (401, "no valid token", "close")
+    assert running.reviewer.addresses == {"127.0.0.1"}
     metrics = await running.client.get("/metrics", token="valid")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'harvester_ccm_build_info{cluster="",python="' in metrics.body
