@@ -307,7 +307,7 @@ class Application:
         services = self._settings.services
         nodes = self._settings.nodes
         caches = self._caches
-        shared = Shared(caches, self._recorder)
+        shared = Shared(caches, self._recorder, fence=self._fence)
         node_writes = NodeWrites(self._guest, caches.nodes)
         if SERVICE_CONTROLLER in enabled:
             self.health.add("harvester-matches-cluster", self._is_our_harvester)

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.objects import Object, Resource
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
@@ -52,6 +53,8 @@ class Shared(Struct, frozen=True):
     recorder: EventRecorder
     limiter: WriteRateLimiter = field(default_factory=WriteRateLimiter)
     """Limits the writes of all controllers for each object."""
+    fence: WriteFence = field(default_factory=WriteFence)
+    """Says whether this process leads."""
 
 
 class LimitedWrite(Struct, frozen=True):
@@ -86,6 +89,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         self.limiter = shared.limiter
         self.queue = WorkQueue(name, self.reconcile, workers=workers, resync=self.keys, resync_seconds=resync_seconds)
         self._recorder = shared.recorder
+        self._fence = shared.fence
         self._resource = resource
         self._component = component
 
@@ -160,10 +164,14 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
             self._recorder.emit(self._resource, item, event, component=self._component)
 
     async def _step(self, key: str) -> Outcome | None:
-        """Observe, plan and send once; return the outcome, or None if the object is to be planned again."""
+        """Observe, plan and send once; return the outcome, or None if the object is to be planned again.
+
+        Raises NotLeading: only the leader decides, also about Events, which need no Lease.
+        """
         snapshot = await self.observe(key)
         if snapshot is None:
             return Done()
+        self._fence.check()
         plan = self.plan(snapshot)
         if plan.write is None:
             self.emit_planned(plan, snapshot, is_sent_now=True)

@@ -339,6 +339,9 @@ class ApiClient:
             async with asyncio.timeout(limit), await self._send(request) as response:
                 body = await _body_of(response, ANSWER_LIMIT)
         except _NO_RESPONSE as error:
+            if request.fenced:
+                # The socket may have sent nothing: that says nothing about the server.
+                self._fence.check()
             raise self._unreachable(request, error, limit) from error
         if body is None:
             raise self._too_large("the answer", ANSWER_LIMIT, str(request))

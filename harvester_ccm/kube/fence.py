@@ -10,11 +10,13 @@ from typing import Any
 import aiohttp
 
 from harvester_ccm.kube.clock import loop_time
-from harvester_ccm.kube.errors import KubeError
 
 
-class NotLeading(KubeError):
-    """Raised instead of sending a write when it is not certain that this process holds the Lease."""
+class NotLeading(Exception):
+    """Raised instead of sending a write when it is not certain that this process holds the Lease.
+
+    It is no error of an API server: whatever reports those, to users as well, does not see it.
+    """
 
 
 class WriteFence:

@@ -20,6 +20,7 @@ import structlog
 from harvester_ccm.kube.backoff import BACKOFF_SECONDS, pause_after
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import ClusterReplaced, KubeError, normalized_message
+from harvester_ccm.kube.fence import NotLeading
 from harvester_ccm.kube.outcome import Outcome, Refused, Wait
 from harvester_ccm.kube.turns import NamespaceTurns
 
@@ -185,7 +186,7 @@ class WorkQueue:
             outcome = await self._reconcile(key)
         except ClusterReplaced:
             raise
-        except KubeError as error:
+        except (KubeError, NotLeading) as error:
             self._failed(key, error)
         except Exception as error:  # a bug that one object triggers must not stop the others
             log.exception("unexpected error in reconcile", controller=self.name, key=key)

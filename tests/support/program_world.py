@@ -90,10 +90,11 @@ class Program:
         """``namespace`` is the one of the cloud-config."""
         self.guest = guest
         self.harvester = harvester
-        self.client = MemoryClient(guest, cluster="guest")
+        self.fence = WriteFence()
+        self.client = MemoryClient(guest, cluster="guest", fence=self.fence)
         self.telemetry = Telemetry("test")
         self.reloaders: list[CredentialReloader] = []
-        self._harvester_client = MemoryClient(harvester, cluster="harvester", namespace=namespace)
+        self._harvester_client = MemoryClient(harvester, cluster="harvester", namespace=namespace, fence=self.fence)
         # No kube-vip runs, unless the test plays it. The first mention of a controller counts, the last of other flags.
         self._flags = ("--announcer=other", *flags, *FLAGS, f"--cluster-name={name}")
         self.exit_code: int | None = None
@@ -106,7 +107,7 @@ class Program:
             settings,
             self.client,
             self._harvester_client,
-            fence=WriteFence(),
+            fence=self.fence,
             reloaders=self.reloaders,
             telemetry=self.telemetry,
         )

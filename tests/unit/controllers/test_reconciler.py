@@ -1,6 +1,7 @@
 """The shape of all controllers: observe, plan, send, within the rate limit."""
 
 import asyncio
+import math
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,7 @@ from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconciler, Shared
 from harvester_ccm.kube.errors import Answer, Conflict
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.fence import NotLeading, WriteFence
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import NODES
@@ -28,7 +30,8 @@ class Counter(Reconciler[int, CountPlan]):
 
     def __init__(self, target: int, outcome: Outcome | None = None) -> None:
         caches = Caches(offline_client(), offline_client("harvester"), CLUSTER)
-        shared = Shared(caches, EventRecorder(offline_client(), host="test"))
+        self.fence = WriteFence()
+        shared = Shared(caches, EventRecorder(offline_client(), host="test"), fence=self.fence)
         super().__init__(QueueName.NODE, shared, resource=NODES, component="test", workers=1)
         self.number = 0
         self.target = target
@@ -80,6 +83,16 @@ async def test_writes_are_sent_until_a_plan_has_none() -> None:
 async def test_object_without_a_snapshot_is_done() -> None:
     counter = Counter(3)
     assert await counter.reconcile("other") == Done()
+    assert counter.emitted == []
+
+
+@jumping_time
+async def test_process_that_does_not_lead_plans_and_emits_nothing() -> None:
+    counter = Counter(3)
+    counter.fence.deadline = -math.inf
+    with pytest.raises(NotLeading):
+        await counter.reconcile("a")
+    assert counter.number == 0
     assert counter.emitted == []
 
 

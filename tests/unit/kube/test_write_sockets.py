@@ -17,7 +17,7 @@ from devenv.pki import Authority
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.errors import KubeError
-from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.fence import NotLeading, WriteFence
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import SERVICES
 
@@ -97,7 +97,7 @@ async def rounds(number: int) -> None:
 async def write(client: ApiClient, text: str = "") -> None:
     """Send a write whatever becomes of it."""
     body = {"metadata": {"annotations": {"text": text}}}
-    with suppress(KubeError):
+    with suppress(KubeError, NotLeading):
         await client.merge_patch(SERVICES, "web", body, namespace="default")
 
 
@@ -132,6 +132,19 @@ async def test_leader_that_is_stopped_in_a_burst_sends_no_write_when_it_goes_on(
             fence.cut()
             await end(tasks)
     assert {0, BURST} <= sent, "the burst did not begin, or did not end"
+
+
+async def test_write_that_the_fence_stops_is_no_failure_of_the_server() -> None:
+    """Else a process that does not lead reports that the server cannot be reached."""
+    fence = WriteFence()
+    async with wired(fence) as (wire, client):
+        body = {"metadata": {"annotations": {"text": "x"}}}
+        task = asyncio.create_task(client.merge_patch(SERVICES, "web", body, namespace="default"))
+        await rounds(2)
+        assert wire.writes == 0
+        fence.deadline = -math.inf
+        with pytest.raises(NotLeading):
+            await task
 
 
 async def open_connections(wire: Wire, client: ApiClient) -> int:
