@@ -218,14 +218,18 @@ recordings: $(READY) #- record the Harvester programs in HARVESTER_BIN for the t
 e2e-kubelet: binaries #- run the controller next to kubelets without containers; builds the kubelet once
 	@$(BIN)/python -m devenv.realkubelet
 
+PINS = $(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header
+
 .PHONY: pins
-pins: $(READY) #- pin the newest dependencies that pyproject.toml allows
-	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
-	  -o requirements.txt pyproject.toml
-	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
-	  --extra dev --allow-unsafe -o requirements-dev.txt pyproject.toml
+pins: $(READY) #- pin the newest dependencies that pyproject.toml allows, and the newest tools of a release
+	$(PINS) -o requirements.txt pyproject.toml
+	$(PINS) --extra dev --allow-unsafe -o requirements-dev.txt pyproject.toml
+	echo pip-audit | $(PINS) --allow-unsafe -o requirements-audit.txt -
+	echo uv | $(PINS) -o requirements-publish.txt -
 	sed -i '1i # Pinned runtime dependencies, made from pyproject.toml by `make pins`.\n' requirements.txt
 	sed -i '1i # Pinned development dependencies, made from pyproject.toml by `make pins`.\n' requirements-dev.txt
+	sed -i '1i # Pinned tool that looks for known vulnerabilities before a release, made by `make pins`.\n' requirements-audit.txt
+	sed -i '1i # Pinned tool that uploads the Python package of a release, made by `make pins`.\n' requirements-publish.txt
 
 .PHONY: clean
 clean: ## remove what was built in the checkout; the cache of binaries stays

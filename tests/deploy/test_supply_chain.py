@@ -105,6 +105,17 @@ def test_python_packages_are_pinned_with_hashes() -> None:
         assert [pin for pin, its_hash in pins if "==" not in pin or not its_hash] == [], path.name
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.security("Python packages are pinned with hashes")
+def test_workflows_install_python_packages_by_hash_only(path: Path) -> None:
+    scripts = "\n".join(step.get("run", "") for _, step in steps(path))
+    assert re.findall(r"\b(pipx|uvx|easy_install)\b", scripts) == []
+    installed = re.findall(r"^.*\binstall\b.*$", scripts, re.MULTILINE)
+    packages = [line for line in installed if "pip" in line]
+    assert [line for line in packages if "--require-hashes -r requirements-" not in line] == []
+    assert all((ROOT / line.split()[-1]).exists() for line in packages)
+
+
 def test_renovate_updates_every_kind_of_pin() -> None:
     settings = json.loads((ROOT / ".github" / "renovate.json").read_text())
     assert set(settings["enabledManagers"]) == {"github-actions", "dockerfile", "pip_requirements"}
