@@ -6,6 +6,7 @@ the time that the Service has waited.
 
 from enum import StrEnum
 
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.chosen_network import is_withheld
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import Role
@@ -111,8 +112,9 @@ def _phase_of_secondary(snapshot: ServiceSnapshot) -> Phase:
 
     It keeps its own load balancer until it can use the address of the primary.
     """
-    if sharing_of(snapshot).address:
-        return Phase.ADDRESS_IN_USE if snapshot.holders_of_new else Phase.SHARING
+    shared = sharing_of(snapshot).address
+    if shared:
+        return Phase.ADDRESS_IN_USE if shared in snapshot.holders_of_new else Phase.SHARING
     load_balancer = snapshot.match.load_balancer
     if load_balancer is None or load_balancer.metadata.deleting:
         return Phase.SHARING_PENDING
@@ -128,9 +130,14 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
         return Phase.ADDRESS_TAKEN
     if load_balancer is None:
         return Phase.UNSUPPORTED if _is_unsupported(snapshot) else Phase.NEW
+    return _phase_with(snapshot, load_balancer)
+
+
+def _phase_with(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Phase:
+    """Return the phase of a Service that has a load balancer of its own."""
     if load_balancer.metadata.deleting:
         return Phase.OLD_TERMINATING
-    if snapshot.holders_of_new:
+    if snapshot.holders_of_new.keys() - snapshot.primary_allocated:
         return Phase.ADDRESS_IN_USE
     if load_balancer.spec.workload_type == "vm":
         return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING

@@ -158,6 +158,14 @@ WORLDS: dict[str, tuple[World, Phase]] = {
         World(WAITING, (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}),
         Phase.ADDRESS_IN_USE,
     ),
+    "a Node has the address of its primary, which it cannot share": (
+        World(
+            service(ours=True, annotations=SHARES),
+            (allocated(),),
+            {**SHARING, "primary_allocated": {"10.0.0.9"}, "holders_of_new": {"10.0.0.9": "Node w1 has it"}},
+        ),
+        Phase.ANNOUNCED_BY_KUBE_VIP,
+    ),
     "a Node has the address of its primary": (
         World(
             service(ours=True, annotations=SHARES, **OTHER_PORT),
