@@ -8,7 +8,14 @@ import pytest
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, KUBE_VIP_LEASE
+from harvester_ccm.names import (
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
+    WORKLOAD_TYPE,
+)
 from harvester_ccm.plan.service.readiness import FIRST_READING_SECONDS, NOTE_SECONDS
 from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
 from tests.support.clock import jumping_time, until
@@ -345,3 +352,30 @@ async def test_service_that_a_user_has_kube_vip_ignore_from_the_beginning() -> N
         program.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
         await asyncio.sleep(5)
         await is_announced(program)
+
+
+@jumping_time
+async def test_service_that_a_user_has_kube_vip_ignore_waits_for_no_lease() -> None:
+    program = new_program(KUBE_VIP)
+    program.put(service(annotations={**IGNORED, IPAM: "dhcp"}))
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
+        assert "kube-vip.io/ignore-" in program.condition()["message"]
+        assert program.reasons() == ["web: AddressNotAnnounced"]
+
+
+@jumping_time
+async def test_service_that_a_user_has_kube_vip_ignore_gets_a_vm_load_balancer_on_request() -> None:
+    program = new_program(KUBE_VIP)
+    program.put(service(annotations=IGNORED))
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+        (balancer,) = program.harvester.items(LOAD_BALANCERS)
+        assert balancer["spec"]["workloadType"] == "vm"
+        assert program.address() == balancer["status"]["address"] != ""
+        assert program.annotations()[KUBE_VIP_IGNORE] == "true", "it is the user's"

@@ -209,7 +209,7 @@ class AtRest:
         notes_lease = announced and is_touched and is_answered and kube_vip.notes_lease_of(service)
         is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or notes_lease
         free = free and is_leasable
-        if not address and free:
+        if not address and free and not is_ignored:
             found.append(f"{name} has no address, and there are free ones")
         up = service["metadata"]["name"] in {
             key.partition("/")[2] for key in self._guest.kube_vip.announced().get(address, ())

@@ -176,7 +176,8 @@ def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> S
 
 def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
     """Return whether nothing is left to write, apart from the condition."""
-    fields = _fields(desired, snapshot.step_towards(desired.wish), snapshot)
+    step = snapshot.step_towards(desired.wish)
+    fields = _fields(judged(desired, step, snapshot), step, snapshot)
     return desired.write is None and not service_patch(snapshot.service, fields)
 
 

@@ -38,10 +38,12 @@ _NO_NOTE: Final = f"No node has noted that it announces the address (annotation 
 def judged(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
     """Return a state with the verdict on the announcement of its address, if it has one."""
     verdict = desired.verdict
-    if not isinstance(verdict, Ready) or desired.wish.goal is not Goal.ANNOUNCE:
+    if desired.wish.goal is not Goal.ANNOUNCE:
         return desired
     if step.progress is Progress.IGNORED:
-        return _ignored(desired, verdict, step, snapshot)
+        return _ignored(desired, step, snapshot)
+    if not isinstance(verdict, Ready):
+        return desired
     is_published = step.progress is Progress.SHOWN or (step.progress is Progress.WAITING and not step.holds_status)
     is_silence_expected = step.is_noted or snapshot.cluster.announcer is Announcer.OTHER
     if is_published and not is_silence_expected:
@@ -87,12 +89,18 @@ def _explained(desired: Desired, verdict: Ready, event: EventMessage) -> Desired
     return replace(desired, verdict=explained, events=(*desired.events, event))
 
 
-def _ignored(desired: Desired, verdict: Ready, step: Next, snapshot: ServiceSnapshot) -> Desired:
-    """A user has made kube-vip ignore the Service: after the announcement, kube-vip goes on until it restarts."""
+def _ignored(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
+    """A user has made kube-vip ignore the Service: after the announcement, kube-vip goes on until it restarts.
+
+    Without one, it requests no lease from DHCP either.
+    """
+    verdict = desired.verdict
+    if isinstance(verdict, NotReady) and (step.is_noted or verdict.reason is not Reason.DHCP_LEASE_PENDING):
+        return desired
     meta = snapshot.service.metadata
     place = f"Annotation {IGNORE_ANNOTATION}"
     command = f"kubectl --namespace {meta.namespace} annotate service {meta.name} {IGNORE_ANNOTATION}-"
-    if step.is_noted:
+    if isinstance(verdict, Ready) and step.is_noted:
         cause = (
             "makes kube-vip ignore the Service. It announces the address until it restarts, and withdraws it in no "
             "other case"
