@@ -24,7 +24,7 @@ from devenv.kubevipscenarios import LEASES, NODE, A, B, C, Step
 from devenv.logfile import logs_to
 from devenv.priorstates import PRIOR_STATES, PriorState
 from devenv.process import run_directory
-from devenv.realkubevip import open_stage
+from devenv.realkubevip import ANNOUNCER, open_stage
 from devenv.scenariosteps import groups_of
 from devenv.stage import Stage
 from devenv.watch import Document, Mirror, addresses_in, annotations_of
@@ -37,8 +37,6 @@ HEALED_SECONDS: Final = 180.0
 """Time in which every Service must be right."""
 STEADY_SECONDS: Final = 20.0
 """Time for which all of them must stay right."""
-ANNOUNCER: Final = {"announcer": "kube-vip"}
-"""Flag that the chart sets."""
 HEALS_SINCE: Final = (1, 1, 2)
 """The first kube-vip that announces a Service again from any state; with an older one, a Warning is enough."""
 

@@ -57,6 +57,8 @@ EXPLAINED_POOL: Final = "10.9.105.0/24"
 OTHER: Final = "10.9.103.7"
 LEASES: Final = ("10.9.106.10", "10.9.106.11")
 """Addresses of the DHCP server."""
+ANNOUNCER: Final = {"announcer": "kube-vip"}
+"""Flag that the chart sets."""
 CHANGES: Final[Mapping[str, Mapping[str, object]]] = {
     "policy-changes": {"spec": {"externalTrafficPolicy": "Local"}},
     "families-change": {"spec": {"ipFamilyPolicy": "PreferDualStack"}},
@@ -389,7 +391,7 @@ async def _run_cases(
     failed = 0
     async with open_stage(directory, version, settings) as stage:
         await stage.harvester.create_pool("lan", pool)
-        await stage.logged(stage.run(), "service controller started")
+        await stage.logged(stage.run(flags=ANNOUNCER), "service controller started")
         cluster = Cluster(stage)
         for case in cases:
             if version_of(version) < (1, 2, 0) and case in ENDPOINT_CASES:
