@@ -361,7 +361,9 @@ async def blocked_queue(cluster: Cluster) -> None:
     await asyncio.sleep(LATE_SECONDS)
     await cluster.create("behind")
     await cluster.explains("leasing", "False", "has no endpoint", f"Normal {Reason.DHCP_LEASE_PENDING}")
-    await cluster.explains("behind", "False", "default/leasing waits for", f"Warning {Reason.NOT_ANNOUNCED}")
+    await cluster.explains(
+        "behind", "False", "until a DHCP server answers for one Service", f"Warning {Reason.NOT_ANNOUNCED}"
+    )
 
 
 Case = Callable[[Cluster], Awaitable[None]]
