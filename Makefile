@@ -205,7 +205,7 @@ e2e-kube-vip: $(READY) #- run the controller next to KUBE_VIP=all or a version; 
 .PHONY: e2e-harvester
 e2e-harvester: $(READY) #- run the controller next to the Harvester programs in HARVESTER_BIN; SCENES='hundred vm'; Linux and root
 	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.e2eharvester --check $(SCENES)
-	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
 	@HARVESTER_BIN=$(HARVESTER_BIN) unshare --net $(BIN)/python -m devenv.e2eharvester $(SCENES)
 
 .PHONY: recordings

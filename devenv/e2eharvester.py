@@ -9,7 +9,9 @@ with 1 if a scene fails.
 import argparse
 import asyncio
 import json
+import os
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +20,13 @@ from typing import Final
 
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.audit import AuditLog
+from devenv.binaries import require
 from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes, address_of
 from devenv.harvester.endpoints import is_dummy
 from devenv.harvester.machines import Kind, Machine, Machines, instance_document
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, POOLS, SLICES, is_ready
-from devenv.harvester.versions import Duplicate, Serving, version_with_tag
+from devenv.harvester.versions import Duplicate, RemovalCheck, Serving, version_with_tag
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterscenarios import HOST_LEASES
 from devenv.kubevip import KubeVipOptions
@@ -32,7 +35,7 @@ from devenv.machine import NETWORK_TOOLS, require_root, require_tools
 from devenv.process import DevenvError, run_directory
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
 from devenv.stage import VM_NAMESPACE, Scene, Stage, Told, until
-from devenv.watch import Document
+from devenv.watch import Document, key_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.model.core import CONFIG_MAPS
@@ -485,6 +488,11 @@ async def networks(play: Play) -> None:
             found = await play.stage.service("asks")
             _expect(found is not None and not found.addresses, "no address of another network is announced")
             play.figures.append(f"{told.reason}: {told.message}")
+            await play.stage.change_service("asks", {"metadata": {"annotations": {IP_POOL: "second"}}})
+            (service,) = await play.stage.served("asks")
+            _expect(
+                service.addresses[0].startswith("127.78."), f"{service.addresses} are of the pool that is named now"
+            )
         await play.delete("named", "asks")
 
 
@@ -525,6 +533,62 @@ async def better_pool(play: Play) -> None:
     await play.delete("web")
 
 
+async def interrupted(play: Play) -> None:
+    """Allocations that Harvester has not recorded: it releases them, or the controller, or the command in the Event"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    await play.harvester.stop_controller()
+    await play.create("named", annotations={IP_POOL: "lan"})
+    await play.create("chosen")
+
+    async def created() -> list[Document]:
+        found = await play.balancers()
+        return found if len(found) == 2 else []
+
+    balancers = await until(created, within=60, what="two load balancers")
+    left = {f"127.77.0.{50 + index}": key_of(balancer) for index, balancer in enumerate(balancers)}
+    await play.stage.host.merge_patch(POOLS, "lan", {"status": {"allocated": left}})
+    await play.harvester.start_controller()
+    await play.timed("the pool named: served after", play.stage.served("named", within=WITHIN))
+    if play.version.duplicate is not Duplicate.RELEASED:
+        told = await _warned(play, "chosen", "kubectl patch")
+        play.figures.append(f"{told.reason}: {told.message}")
+        await _carry_out(play, told)
+    await play.timed("the pool chosen: served after", play.stage.served("chosen", within=WITHIN))
+    await play.books_agree()
+    await play.delete("named", "chosen")
+
+
+async def labels(play: Play) -> None:
+    """A Service of a cluster whose VMs Rancher did not make: it is served, or the command in the Event is enough"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    machine = Machine.of_kind(Kind.PLAIN, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=("",))
+    machines = Machines(play.stage.host)
+    await machines.create(machine, "127.77.0.200")
+    await play.create("web")
+    if play.version.removal is RemovalCheck.NEEDS_MACHINE:
+        told = await _warned(play, "web", "label --overwrite virtualmachine")
+        play.figures.append(f"{told.reason}: {told.message}")
+        await _carry_out(play, told, NAME=machine.name)
+    await play.timed("served after", play.stage.served("web", within=WITHIN))
+    await play.delete("web")
+    await machines.delete(machine)
+
+
+async def _carry_out(play: Play, told: Told, **names: str) -> None:
+    """Run the command of an Event as an administrator of Harvester, with these names in place of its placeholders."""
+    command = told.message.partition("Run: ")[2]
+    for placeholder, name in names.items():
+        command = command.replace(placeholder, name)
+    kubectl = require("kubectl")["kubectl"]
+    environment = {
+        "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
+        "KUBECONFIG": str(play.stage.scene.harvester.admin_kubeconfig),
+    }
+    process = await asyncio.create_subprocess_shell(command, env=environment, stdout=DEVNULL, stderr=PIPE)
+    _, problem = await process.communicate()
+    _expect(process.returncode == 0, f"the command of the Event works: {problem.decode()}")
+
+
 async def _touch(play: Play, service: str) -> None:
     """Change the load balancer of a Service as another client."""
     balancer = await play.balancer_of(service)
@@ -550,7 +614,8 @@ def _expect(is_so: bool, what: str) -> None:
 
 PlayScene = Callable[[Play], Awaitable[None]]
 SCENES: Final[Sequence[PlayScene]] = (
-    hundred, quick, waiting, exhausted, pools, better_pool, networks, vm, udp, switch, dhcp, by_hand, killed, webhook,
+    hundred, quick, waiting, exhausted, pools, better_pool, interrupted, networks, labels, vm, udp, switch, dhcp,
+    by_hand, killed, webhook,
 )  # fmt: skip
 
 

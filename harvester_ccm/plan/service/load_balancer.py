@@ -142,7 +142,8 @@ def _named_pool(current: LoadBalancer, snapshot: ServiceSnapshot) -> dict[str, o
     address has moved, and may be so if the Service names the pool only now.
     """
     pool = current.allocated_pool
-    if not pool or current.spec.ip_pool or current.spec.ipam != "pool":
+    is_open = current.spec.ipam == "pool" and not current.spec.ip_pool
+    if not is_open or not pool or not current.allocated_ip:
         return {}
     is_named = snapshot.request.ip_pool == pool and not snapshot.wants_switch
     return {"ipPool": pool} if is_named or has_moved(current) else {}
@@ -152,7 +153,7 @@ def has_moved(current: LoadBalancer) -> bool:
     """Return whether Harvester has moved the address of a load balancer to another pool by itself."""
     is_named = bool(current.spec.ip_pool)
     is_other = current.address not in {"", names.DHCP_ADDRESS, current.allocated_ip}
-    return bool(current.allocated_pool) and is_other and not is_named and current.spec.workload_type == "cluster"
+    return bool(current.allocated_ip) and is_other and not is_named and current.spec.workload_type == "cluster"
 
 
 def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:
