@@ -52,14 +52,15 @@ def withheld(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMes
     """Return the Warning about a new address that is not announced because of its network."""
     requested = network_of(load_balancer, snapshot.request.network)
     stored = load_balancer.metadata.annotation(LB_SELECT_NETWORK) or ""
+    pool = quoted(load_balancer.allocated_pool)
     cause = (
-        f"Address {load_balancer.allocated_ip} is not announced: Harvester took it from an IP pool of network "
-        f"{quoted(stored)}, and the Service requests network {quoted(requested)}. Harvester before 1.9 does not choose "
-        "the pool by the requested network"
+        f"Address {load_balancer.allocated_ip} of IP pool {pool} is not announced: Harvester chose the pool for "
+        f"network {quoted(stored)}, and the Service requests network {quoted(requested)}. Harvester before 1.9 does "
+        "not choose it by the requested network"
     )
     remedy = (
-        f"Name an IP pool of network {quoted(requested)} in annotation {IP_POOL}, which works in every version: the "
-        "Service gets an address of it"
+        f"Name an IP pool of network {quoted(requested)} in annotation {IP_POOL}, which works in every version. That "
+        f"can be {pool}, if its addresses are reachable there"
     )
     return EventMessage("Warning", Reason.OTHER_NETWORK, cause, remedy)
 

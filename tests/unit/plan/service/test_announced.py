@@ -615,6 +615,26 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
         World(service(ours=True, annotations={**SUPPRESSED, **VLAN, IP_POOL: "nine"}), (IN_OTHER,), DEVICES),
         Plan(Phase.OTHER_NETWORK, "NotReady ReplacementPending", write={"delete": LB_NAME}),
     ),
+    "another network, and then the Service names its pool": (
+        World(service(ours=True, annotations={**SUPPRESSED, **VLAN, IP_POOL: "lan"}), (IN_OTHER,), DEVICES),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_INTERFACE: "eth1",
+                    KUBE_VIP_IGNORE: None,
+                    ANNOUNCED_AS: f"shown, {ADDRESS}",
+                },
+                "ingress": [SHOWN],
+            },
+            then={"change": LB_NAME, "spec": {"ipPool": "lan"}, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+            delay=60.0,
+        ),
+    ),
     "another network, and then the Service requests that": (
         World(service(ours=True, annotations={**SUPPRESSED, NETWORK: "infra/vlan7"}), (IN_OTHER,), DEVICES),
         Plan(Phase.OTHER_NETWORK, "NotReady ReplacementPending", write={"delete": LB_NAME}),
