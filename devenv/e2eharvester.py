@@ -38,6 +38,7 @@ from devenv.stage import VM_NAMESPACE, Scene, Stage, Told, until
 from devenv.watch import Document, key_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.errors import AdmissionDenied
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
@@ -458,8 +459,7 @@ async def _two_nics(play: Play) -> AsyncIterator[None]:
             "spec": {"config": "{}"},
         }
         await play.stage.host.create(NETWORKS, document, namespace=namespace)
-        scope = [{"project": "*", "namespace": "*", "guestCluster": CLUSTER_NAME}]
-        await play.harvester.create_pool(name, subnet, selector={"network": network, "scope": scope})
+        await _create_pool_of_network(play, name, subnet, network)
     machine = Machine.of_kind(Kind.RANCHER, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=tuple(NETWORKS_OF_VMS))
     machines = Machines(play.stage.host)
     await machines.create(machine, "127.77.0.200", "127.78.0.200")
@@ -471,6 +471,22 @@ async def _two_nics(play: Play) -> AsyncIterator[None]:
     finally:
         await play.stage.guest.delete(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)
         await machines.delete(machine)
+
+
+async def _create_pool_of_network(play: Play, name: str, subnet: str, network: str) -> None:
+    """Create a pool as soon as the webhook has its network in its cache."""
+    scope = [{"project": "*", "namespace": "*", "guestCluster": CLUSTER_NAME}]
+
+    async def is_created() -> bool:
+        try:
+            await play.harvester.create_pool(name, subnet, selector={"network": network, "scope": scope})
+        except AdmissionDenied as error:
+            if "not found" not in str(error):
+                raise
+            return False
+        return True
+
+    await until(is_created, within=60, what=f"pool {name}")
 
 
 async def networks(play: Play) -> None:
