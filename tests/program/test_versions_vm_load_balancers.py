@@ -7,6 +7,7 @@ import pytest
 
 from devenv.harvester.machines import Kind, Machine
 from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
     HEALTH_CHECK_PORT,
@@ -130,6 +131,24 @@ async def test_listener_of_a_secondary_that_harvester_refuses_is_reported_there(
             assert listeners(world) == ["TCP", "UDP"]
 
 
+@pytest.mark.parametrize("number", SINGLE)
+@jumping_time
+async def test_refused_listener_of_a_secondary_is_written_when_its_number_is_free(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM, ports=DNS[:1]))
+        async with world.live():
+            await asyncio.sleep(60)
+            world.put(service("udp", uid="uid-of-udp", annotations={PRIMARY_SERVICE: "shop/web"}, ports=DNS[1:]))
+            await asyncio.sleep(60)
+            assert world.condition("udp")["reason"] == Reason.SYNC_FAILED
+            world.change(spec={"ports": [{**DNS[0], "port": 80, "nodePort": 30080}]})
+            await asyncio.sleep(60)
+            assert listeners(world) == ["TCP", "UDP"]
+            assert world.condition("udp")["status"] == "True"
+
+
 @jumping_time
 async def test_refused_listener_is_written_after_an_update_of_harvester() -> None:
     world = world_with_machines(1)
@@ -167,6 +186,23 @@ async def test_backends_stay_if_harvester_refuses_a_selector_without_a_running_v
             world.put_machine(machine(2), "192.0.2.2")
             await asyncio.sleep(60)
             assert backends(world) == ["demo-pool-2"]
+            assert world.condition()["status"] == "True"
+
+
+@jumping_time
+async def test_new_load_balancer_without_a_node_is_rejected_and_not_sent_in_a_loop() -> None:
+    world = world_with_machines(1)
+    async with world.on("1.3"):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.guest.change(NODES, "demo-pool-1", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: "true"}}})
+        world.put(service(annotations=VM))
+        async with world.live():
+            await asyncio.sleep(1)
+            assert world.condition()["reason"] == Reason.SYNC_FAILED
+            assert world.harvester.items(LOAD_BALANCERS) == []
+            assert len(world.harvester.writes("loadbalancers")) <= 3
+            world.guest.change(NODES, "demo-pool-1", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: "false"}}})
+            await asyncio.sleep(120)
             assert world.condition()["status"] == "True"
 
 

@@ -51,14 +51,16 @@ def refused_part(
 ) -> Refused | None:
     """Return what to leave out of a specification that Harvester rejected with a message; None if nothing helps.
 
-    ``checked_port`` is the backend port of the health check.
+    ``checked_port`` is the backend port of the health check. A new load balancer is not created without its selector:
+    it would select all VMs of the namespace.
     """
     if any(words in message for words in _SAME_NUMBER):
         sent = spec.get("listeners") or []
         ports = _same_numbers(cast("list[dict[str, Any]]", sent), checked_port)
         return Refused({**known.fields, "listeners": sent}, ports, now) if ports else None
     selector = spec.get("backendServerSelector")
-    if NO_RUNNING_VM in message and selector == {VM_NAME: [NO_BACKEND]}:
+    is_change = "workloadType" not in spec
+    if is_change and NO_RUNNING_VM in message and selector == {VM_NAME: [NO_BACKEND]}:
         return Refused({**known.fields, "backendServerSelector": selector}, known.ports, now)
     return None
 

@@ -653,6 +653,20 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             delay=60.0,
         ),
     ),
+    "another network, already announced on its device": (
+        World(
+            served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth0"}),
+            (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
+            {"network_devices": {"infra/vlan7": "eth0", "infra/vlan9": "eth1"}},
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning AddressInOtherNetwork",),
+            delay=60.0,
+        ),
+    ),
     "another network, its pool is named": (
         World(
             served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1", IP_POOL: "lan"}),

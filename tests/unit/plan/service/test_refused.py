@@ -55,6 +55,7 @@ UNHELPFUL: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "no listener has the number of another one": (SAME_PORT, {"listeners": [listener("TCP", 53)]}),
     "no listener was sent": (SAME_PORT, {}),
     "no VM of the cluster runs": (NO_VM, {"backendServerSelector": {VM_NAME: ["a"]}}),
+    "no backend of a new load balancer": (NO_VM, {"workloadType": "vm", **PLACEHOLDER}),
     "another cause": ("exceeded quota", {"listeners": [listener("TCP", 53), listener("UDP", 53)], **PLACEHOLDER}),
 }
 
