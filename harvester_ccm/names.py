@@ -445,6 +445,9 @@ class Reason(StrEnum):
     """Normal: another load balancer controller manages the Service, so this one ignores it."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made for Harvester before 1.2 goes on serving as a VM load balancer."""
+    ADDRESS_CLAIMED = "AddressClaimed"
+    """Warning: the address of the Service was written to another Service, and kube-vip can announce it there, too. Fix:
+    find in the managed fields of the other Service who does that; set `kubeVipPolicy: deny` in the chart."""
     ANNOTATION_RESTORED = "AnnotationRestored"
     """Warning: the annotation with the address for kube-vip was changed; it is set again. Fix: remove
     `kube-vip.io/loadbalancerIPs` from what writes the Service, such as manifests in Git."""

@@ -177,7 +177,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         """Return what the rate limit has to know. The deletions have a limit of their own."""
         uid = snapshot.node.metadata.uid
         if isinstance(plan.write, DeleteNode):
-            return LimitedWrite(uid, terminating=True)
+            return LimitedWrite(uid, is_urgent=True)
         return LimitedWrite(uid, patched_fields(plan.write))
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: LifecycleSnapshot) -> None:

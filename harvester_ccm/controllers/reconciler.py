@@ -66,8 +66,8 @@ class LimitedWrite(Struct, frozen=True):
     """The fields of the write, as messages name them, with their new values."""
     writes_needed: int = 1
     """Number of writes that belong together: this one, and those after it."""
-    terminating: bool = False
-    """Whether the object is being deleted, and never waits."""
+    is_urgent: bool = False
+    """Whether it never waits: the object is being deleted, or the write removes what is somebody else's."""
 
 
 class Reconciler(ABC, Generic[SnapshotT, PlanT]):
@@ -178,7 +178,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
             return await self.settle(plan, snapshot)
         limited = self.limited(plan, snapshot)
         delay = self.limiter.delay(
-            limited.uid, limited.fields, writes=limited.writes_needed, terminating=limited.terminating
+            limited.uid, limited.fields, writes=limited.writes_needed, is_urgent=limited.is_urgent
         )
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:

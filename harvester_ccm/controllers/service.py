@@ -32,6 +32,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address import not_allocated
 from harvester_ccm.plan.service.address_pools import ObservedPool, RefusedSeed, addresses_of_servers
+from harvester_ccm.plan.service.claims import claim_events, owners_of_claimed
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -162,10 +163,18 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         if plan.write is None and plan.reads_pool:
             # The plan after the pool is read decides.
             return
+        self._report_claims(snapshot)
         reports_write = is_sent_now and plan.dry_run is None
         for event in plan.events:
             if event.type == "Warning" or reports_write:
                 self.emit(snapshot.service, event)
+
+    def _report_claims(self, snapshot: ServiceSnapshot) -> None:
+        """Emit the Warnings for the Services whose addresses were written to this one."""
+        for key, event in claim_events(snapshot).items():
+            owner = self.caches.services.get(key)
+            if owner is not None:
+                self.emit(owner, event)
 
     async def settle(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> Outcome | None:
         """Return the outcome of a plan without a write; None after what it needs was read."""
@@ -192,8 +201,12 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         meta = snapshot.service.metadata
         fields = {} if plan.write is None else written_fields(plan.write)
         if isinstance(plan.write, TouchEndpoints):
-            return LimitedWrite(f"endpoints of {meta.uid}", fields, terminating=meta.deleting)
-        return LimitedWrite(meta.uid, fields, plan.writes_needed, terminating=meta.deleting)
+            return LimitedWrite(f"endpoints of {meta.uid}", fields, is_urgent=meta.deleting)
+        is_urgent = meta.deleting
+        if isinstance(plan.write, PatchService):
+            # Whoever writes the address of another Service here could do it again while the correction waits.
+            is_urgent = is_urgent or bool(owners_of_claimed(snapshot))
+        return LimitedWrite(meta.uid, fields, plan.writes_needed, is_urgent=is_urgent)
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: ServiceSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""

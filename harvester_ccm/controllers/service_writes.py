@@ -235,7 +235,7 @@ class ServiceWrites:
         fields = ServiceFields(condition=ConditionChange(condition))
         patch = service_patch(snapshot.service, fields)
         written = _fields_of_service(patch)
-        if not patch or self._limiter.delay(meta.uid, written, terminating=meta.deleting):
+        if not patch or self._limiter.delay(meta.uid, written, is_urgent=meta.deleting):
             return
         with suppress(errors.KubeError):
             await self.send(PatchService(patch), snapshot)

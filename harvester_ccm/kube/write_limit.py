@@ -53,16 +53,16 @@ class WriteRateLimiter:
         self._buckets: dict[str, _Bucket] = {}
         """By UID, the least recently used first."""
 
-    def delay(self, uid: str, fields: Mapping[str, str] = {}, *, writes: int = 1, terminating: bool = False) -> float:
+    def delay(self, uid: str, fields: Mapping[str, str] = {}, *, writes: int = 1, is_urgent: bool = False) -> float:
         """Return the seconds until a write is allowed for the object with this UID.
 
         ``fields`` are its fields, as messages name them, with their new values. ``writes`` is the number of writes that
         belong together: this one, and others after it, each with a field or a value of its own. More than one begin
-        with a new round, which has room for ``WRITES_OF_A_ROUND``. A terminating object never waits: its finalizer must
-        not stay because of earlier writes.
+        with a new round, which has room for ``WRITES_OF_A_ROUND``. An urgent write never waits, such as one for an
+        object that is being deleted: its finalizer must not stay because of earlier writes.
         """
         bucket = self._buckets.get(uid)
-        if terminating or bucket is None:
+        if is_urgent or bucket is None:
             return 0.0
         if writes == 1 and self._completes_round(bucket, fields):
             return 0.0

@@ -129,6 +129,57 @@ async def test_service_that_may_not_share_keeps_no_primary_from_its_deletion_by_
             assert ADDRESS not in addresses
 
 
+THEFTS: dict[str, dict[str, Any]] = {
+    "annotation": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}}},
+    "list in the annotation": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: f"10.0.0.200,{ADDRESS}"}}},
+    "specification": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: None}}, "spec": {"loadBalancerIP": ADDRESS}},
+    "shared address": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, PRIMARY_SERVICE: "shop/web"}}},
+}
+
+
+@pytest.mark.parametrize("theft", THEFTS.values(), ids=THEFTS.keys())
+@pytest.mark.security(
+    "The address of another Service is removed each time without a delay, and that Service gets the Event "
+    "`AddressClaimed`"
+)
+@jumping_time
+async def test_address_of_another_service_is_removed_as_often_as_a_tenant_writes_it(theft: dict[str, Any]) -> None:
+    """What a tenant can write again and again must not stay while a correction waits for its rate limit."""
+    program = with_primary("--shared-address-scope=namespace")
+    program.put(service("api", **{**CLAIMED, "labels": {}}))
+    times: dict[bool, float] = {True: 0.0, False: 0.0}
+    last = (False, 0.0)
+
+    def count(*_change: object) -> None:
+        nonlocal last
+        now = asyncio.get_running_loop().time()
+        was_shown, since = last
+        times[was_shown] += now - since
+        last = (is_shown(), now)
+
+    async def steal_again_and_again() -> None:
+        while True:
+            if not is_shown():
+                program.guest.change(SERVICES, "mallory/api", theft)
+            await asyncio.sleep(0.5)
+
+    def is_shown() -> bool:
+        found = secondary(program)
+        annotated = found["metadata"]["annotations"].get(KUBE_VIP_ADDRESSES)
+        return ADDRESS in (found["spec"].get("loadBalancerIP", "") if annotated is None else annotated)
+
+    async with program.live():
+        await until(lambda: address_of(secondary(program)) != "", seconds=60)
+        program.guest.on_change.append(count)
+        async with running(steal_again_and_again()):
+            await asyncio.sleep(600)
+        (claimed,) = [text for text in program.warnings("web") if "was written to Service mallory/api" in text]
+        assert claimed.startswith(f"Address {ADDRESS} of this Service")
+        assert "kubeVipPolicy=deny" in claimed
+        count()
+    assert times[True] < 0.02 * times[False]
+
+
 @pytest.mark.security("A Service can share the address of a Service in another namespace, as with the Go provider")
 @pytest.mark.security(
     "That adds its ports to this address, and to the VM load balancer of the other Service, if it has one"

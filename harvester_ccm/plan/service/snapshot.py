@@ -578,12 +578,21 @@ def _others_with_address(
     return others
 
 
+def addresses_read(seen: Seen) -> frozenset[str]:
+    """Return the addresses that can be read on a Service: those for kube-vip, and those in the status for kube-proxy.
+
+    kube-vip announces each address of a list.
+    """
+    listed = {address.strip() for address in seen.read_address.split(",")}
+    return frozenset({*listed, *seen.status} - {""})
+
+
 def _holders(
     store: ServiceStore, seen: Seen, own: tuple[LoadBalancer, ...], requested: str
 ) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
     allocated = {load_balancer.allocated_ip for load_balancer in own}
-    addresses = {*seen.status, seen.annotated or "", *seen.noted_leases, *allocated, requested}
+    addresses = {*addresses_read(seen), *seen.noted_leases, *allocated, requested}
     holders: list[LoadBalancer] = []
     for address in sorted(addresses):
         holders.extend(store.load_balancers.by_index(BY_ADDRESS, address))

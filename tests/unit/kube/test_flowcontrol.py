@@ -32,7 +32,7 @@ async def test_burst_is_free_and_then_one_write_per_interval(sent: int, writes: 
     for _ in range(sent):
         limiter.record("a")
     assert limiter.delay("a", writes=writes) == delay * WRITE_INTERVAL_SECONDS
-    assert limiter.delay("b") == limiter.delay("a", terminating=True) == 0
+    assert limiter.delay("b") == limiter.delay("a", is_urgent=True) == 0
     await asyncio.sleep(delay * WRITE_INTERVAL_SECONDS)
     assert limiter.delay("a", writes=writes) == 0
 

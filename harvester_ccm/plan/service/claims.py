@@ -1,0 +1,47 @@
+"""Addresses of others that can be read on a Service: kube-vip announces an address for each Service that shows it.
+
+Whoever may edit a Service can write any address there, again and again. So the writes that remove one never wait, and
+the Service that has the address gets an Event.
+"""
+
+from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.ownership import Mark, allocated_addresses, has_cluster_name, mark_of, service_key
+from harvester_ccm.plan.service.sharing import sharing_of
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, addresses_read
+
+
+def owners_of_claimed(snapshot: ServiceSnapshot) -> tuple[LoadBalancer, ...]:
+    """Return the load balancers of others to which Harvester has allocated an address that the Service shows."""
+    claimed = addresses_read(snapshot.seen) - allocated_addresses(snapshot.match.own)
+    owners = [owner for address in sorted(claimed) for owner in snapshot.allocated_to_others(address)]
+    if not owners or not snapshot.request.primary or sharing_of(snapshot).gives_up:
+        return tuple(owners)
+    return tuple(owner for owner in owners if owner.allocated_ip not in snapshot.primary_allocated)
+
+
+def claim_events(snapshot: ServiceSnapshot) -> dict[str, EventMessage]:
+    """Return the Warnings for other Services of this cluster whose addresses the Service shows, by their keys.
+
+    An address that this controller has published there does not count: it is about to be withdrawn.
+    """
+    published = "" if snapshot.record is None else snapshot.record.address
+    own_key = snapshot.service.metadata.key
+    owners = [owner for owner in owners_of_claimed(snapshot) if owner.allocated_ip != published]
+    claimed = {service_key(owner): owner for owner in owners if _is_of_this_cluster(owner, snapshot)}
+    return {key: _claimed(owner.allocated_ip, own_key) for key, owner in claimed.items() if key != own_key}
+
+
+def _is_of_this_cluster(load_balancer: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
+    is_foreign = mark_of(load_balancer, snapshot.cluster) is Mark.FOREIGN
+    return has_cluster_name(load_balancer, snapshot.cluster) and not is_foreign
+
+
+def _claimed(address: str, other: str) -> EventMessage:
+    cause = (
+        f"Address {address} of this Service was written to Service {other}, for which kube-vip can announce it as well "
+        "until it is removed there. Traffic can reach the Pods of that Service meanwhile"
+    )
+    remedy = "Find in its managed fields who does that. In the chart, kubeVipPolicy=deny prevents it"
+    return EventMessage("Warning", Reason.ADDRESS_CLAIMED, cause, remedy)
