@@ -84,18 +84,26 @@ def test_cluster_without_policies_gets_none(version: str, setting: str) -> None:
     )
 
 
-def test_policy_has_the_class_that_the_controller_serves() -> None:
+@pytest.mark.parametrize(
+    ("settings", "without_class"),
+    [
+        ((), "true"),
+        (
+            ("kube-vip.harvesterClass=required",),
+            f"has(oldObject.metadata.annotations) && '{names.ANNOUNCED_AS}' in oldObject.metadata.annotations",
+        ),
+    ],
+    ids=["any class", "class required"],
+)
+def test_policy_has_the_class_that_the_controller_serves(settings: tuple[str, ...], without_class: str) -> None:
+    """With a required class, the controller still serves the Services without one that it has served before."""
     (condition,) = [
         condition["expression"]
-        for condition in rendered()["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+        for condition in rendered(*settings)["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
         if condition["name"] == "class-of-this-controller"
     ]
-    assert (
-        condition.split()
-        == f"has(object.spec.loadBalancerClass) ? object.spec.loadBalancerClass == '{CLASS}' : true".split()
-    )
-    required = rendered("kube-vip.harvesterClass=required")["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
-    assert required[1]["expression"].endswith(": false")
+    expected = f"has(object.spec.loadBalancerClass) ? object.spec.loadBalancerClass == '{CLASS}' : {without_class}"
+    assert condition.split() == expected.split()
 
 
 def test_policy_names_every_annotation_that_only_programs_write_and_no_account() -> None:
@@ -116,15 +124,16 @@ def denying(guest: ControlPlane) -> Iterator[ControlPlane]:
     run_helm(*words, "--disable-openapi-validation", kubeconfig=guest.admin_kubeconfig)
     tenant = tenant_of(guest)
     create(guest, "probe")
-
-    def is_in_force() -> bool:
-        value = str(guest.admin.request("GET", f"{SERVICES}/probe")["metadata"]["resourceVersion"])
-        return status_of(tenant, "PATCH", f"{SERVICES}/probe", annotated(names.KUBE_VIP_HOST, value)) == 403
-
-    wait_until(is_in_force, seconds=60, what="policy")
+    wait_until(lambda: is_in_force(guest, tenant, "probe"), seconds=60, what="policy")
     yield guest
     run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=guest.admin_kubeconfig)
     guest.admin.request("DELETE", SERVICES)
+
+
+def is_in_force(plane: ControlPlane, tenant: RestClient, name: str) -> bool:
+    """Return whether the tenant cannot set an annotation on a Service; the value is always another one."""
+    value = str(plane.admin.request("GET", f"{SERVICES}/{name}")["metadata"]["resourceVersion"])
+    return status_of(tenant, "PATCH", f"{SERVICES}/{name}", annotated(names.KUBE_VIP_HOST, value)) == 403
 
 
 def tenant_of(plane: ControlPlane) -> RestClient:
@@ -244,6 +253,25 @@ def test_removing_emptying_and_not_changing_are_permitted(denying: ControlPlane,
     assert status_of(tenant, "PATCH", f"{SERVICES}/web", annotated("example.com/note", "text")) == 200
     assert status_of(tenant, "PATCH", f"{SERVICES}/web", annotated(key, "")) == 200
     assert status_of(tenant, "PATCH", f"{SERVICES}/web", annotated(key, None)) == 200
+
+
+@pytest.mark.apiserver
+def test_service_without_a_class_that_was_served_before_one_is_required(
+    denying: ControlPlane, tenant: RestClient
+) -> None:
+    create(denying, "former", SERVED)
+    create(denying, "other", {names.KUBE_VIP_ADDRESSES: "10.0.0.3"})
+    before = denying.admin.request("GET", f"{POLICIES}/{POLICY}")["spec"]["matchConditions"]
+    required = rendered("kube-vip.harvesterClass=required")["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    denying.admin.request("PATCH", f"{POLICIES}/{POLICY}", body={"spec": {"matchConditions": required}})
+    change = annotated(names.KUBE_VIP_ADDRESSES, "10.0.0.2")
+    try:
+        other = f"{SERVICES}/other"
+        wait_until(lambda: status_of(tenant, "PATCH", other, change) == 200, seconds=60, what="changed policy")
+        assert status_of(tenant, "PATCH", f"{SERVICES}/former", change) == 403
+    finally:
+        denying.admin.request("PATCH", f"{POLICIES}/{POLICY}", body={"spec": {"matchConditions": before}})
+        wait_until(lambda: is_in_force(denying, tenant, "other"), seconds=60, what="policy of before")
 
 
 INPUTS: Final = {
