@@ -186,7 +186,10 @@ class WorkQueue:
             outcome = await self._reconcile(key)
         except ClusterReplaced:
             raise
-        except (KubeError, NotLeading) as error:
+        except NotLeading:
+            # No failure: this process ends, unless it leads again at once.
+            self.enqueue_after(key, BACKOFF_SECONDS)
+        except KubeError as error:
             self._failed(key, error)
         except Exception as error:  # a bug that one object triggers must not stop the others
             log.exception("unexpected error in reconcile", controller=self.name, key=key)
