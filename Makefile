@@ -116,7 +116,7 @@ bench: $(READY) #- measure speed, requests and memory; NODES=500 or SERVICES=500
 HOSTILE_SECONDS ?= 300
 
 .PHONY: bench-hostile
-bench-hostile: $(READY) #- attack the controller for about ten minutes; fails if a limit is exceeded; PARTS='texts sharing'
+bench-hostile: $(READY) #- attack the controller for about 25 minutes; fails if a limit is exceeded; PARTS='texts sharing'
 	@$(BIN)/python -m benchmarks.hostile --seconds $(HOSTILE_SECONDS) $(PARTS)
 
 .PHONY: generate

@@ -96,7 +96,7 @@ async def run(scene: Scene, directory: Path) -> bool:
     print(f"{'':36}{'emulated':>10}{'real':>18}")
     fits = []
     async with Stage(scene, directory) as stage:
-        await stage.harvester.create_pool("lan", "127.77.0.0/16")
+        await stage.harvester.create_pool("lan", "10.77.0.0/16")
         await asyncio.sleep(REST_SECONDS)
         for case in CASES:
             flight = "all at once" if case.in_flight == case.balancers else f"{case.in_flight} in flight"

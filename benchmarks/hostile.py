@@ -9,6 +9,9 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
+import re
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -55,6 +58,16 @@ CREATED: Final = 1000
 LARGE_SERVICES: Final = 1000
 LARGE_BALANCERS: Final = 100
 LARGE_AT_ONCE: Final = 2
+SUSPENSIONS: Final = 10
+BURST: Final = 25
+"""Services that are created at once."""
+BURST_STEP: Final = 6
+"""The leader is stopped after this many writes more in each round."""
+QUIET_SECONDS: Final = 2.0
+"""Time in which a new leader writes what is left from before."""
+NO_NODE_PORTS: Final = {"allocateLoadBalancerNodePorts": False}
+READING: Final = frozenset({"GET", "HEAD"})
+UNRELATED: Final = re.compile(r"/leases/|/events|reviews$")
 AT_ONCE: Final = 10
 """Concurrent requests of a tenant."""
 SETTLE_SECONDS: Final = 120.0
@@ -111,7 +124,7 @@ async def free_texts(_seconds: float) -> AsyncIterator[Limited]:
 async def texts(seconds: float) -> AsyncIterator[Limited]:
     """Texts of tenants, of another cluster and of a kubelet, which are read again at each change of a label."""
     async with open_stage(FAST, announces=True) as stage:
-        await stage.harvester.create_pool("lan", "127.77.0.0/20", selector=ONE_CLUSTER)
+        await stage.harvester.create_pool("lan", "10.77.0.0/20", selector=ONE_CLUSTER)
         async with observe(stage) as observation:
             await write_texts(stage)
             names = [*NEW_SERVICES, *SERVED_SERVICES]
@@ -198,7 +211,7 @@ async def join(stage: Stage, observation: Observation) -> float:
 async def sharing(seconds: float) -> AsyncIterator[Limited]:
     """Services that share one address, and a change of a label of one of them in each second."""
     async with open_stage(FAST) as stage:
-        await stage.harvester.create_pool("lan", "127.77.0.0/20")
+        await stage.harvester.create_pool("lan", "10.77.0.0/20")
         async with observe(stage) as observation:
             await stage.create_service("main")
             await stage.served("main", within=MAX_SECONDS)
@@ -242,7 +255,7 @@ async def create_many(stage: Stage, names: list[str], *, annotations: dict[str, 
 async def creation(seconds: float) -> AsyncIterator[Limited]:
     """New Services in one namespace, at Harvester's pace."""
     async with open_stage(STOCK) as stage:
-        await stage.harvester.create_pool("lan", "127.77.0.0/20")
+        await stage.harvester.create_pool("lan", "10.77.0.0/20")
         async with observe(stage) as observation:
             await create_many(stage, [f"new-{number}" for number in range(CREATED)])
             times = await observation.serve_for(seconds / SHARE, pause=2.0)
@@ -290,7 +303,7 @@ async def descriptions(seconds: float) -> AsyncIterator[Limited]:
 
 async def served_beside(stage: Stage, seconds: float, attack: Coroutine[None, None, None]) -> AsyncIterator[Limited]:
     """Serve Services of somebody else during an attack, and after a restart of the controller."""
-    await stage.harvester.create_pool("lan", "127.77.0.0/20", selector=ONE_CLUSTER)
+    await stage.harvester.create_pool("lan", "10.77.0.0/20", selector=ONE_CLUSTER)
     async with observe(stage) as observation:
         async with asyncio.TaskGroup() as group:
             group.create_task(attack)
@@ -322,6 +335,52 @@ async def create_large(client: ApiClient, resource: Resource[Any], namespace: st
             group.create_task(work())
 
 
+async def suspension(_seconds: float) -> AsyncIterator[Limited]:
+    """A leader that is stopped in a burst of writes until another one leads, with the default flags."""
+    async with open_stage(FAST) as stage:
+        await stage.harvester.create_pool("lan", "10.77.0.0/20")
+        late = [await suspend_in_a_burst(stage, number) for number in range(SUSPENSIONS)]
+    yield Limited(f"  rounds of {SUSPENSIONS} with late writes", sum(writes > 0 for writes in late), "", 0)
+    yield Limited("  writes after another one leads", sum(late), "", 0)
+
+
+async def suspend_in_a_burst(stage: Stage, number: int) -> int:
+    """Stop a leader when it has sent some writes of a burst; return the number of writes after another one leads."""
+    leader = stage.run(proxied=True, fresh=True)
+    await stage.logged(leader, "became leader", within=MAX_SECONDS)
+    successor = stage.run(fresh=True)
+    await stage.logged(successor, "waiting for leadership", within=MAX_SECONDS)
+    await asyncio.sleep(QUIET_SECONDS)
+    before = writes_through(stage)
+    is_stopped = asyncio.Event()
+
+    def stop_in_the_burst() -> None:
+        if not is_stopped.is_set() and writes_through(stage) > before + number * BURST_STEP:
+            os.killpg(leader.pid, signal.SIGSTOP)
+            is_stopped.set()
+
+    for proxy in (stage.guest_proxy, stage.harvester_proxy):
+        proxy.listeners[1:] = [stop_in_the_burst]
+    names = [f"burst-{number}-{one}" for one in range(BURST)]
+    try:
+        await asyncio.gather(*(stage.create_service(name, spec=NO_NODE_PORTS) for name in names))
+        await is_stopped.wait()
+        await stage.logged(successor, "became leader", within=MAX_SECONDS)
+        await stage.served(*names, within=MAX_SECONDS)
+        sent = writes_through(stage)
+    finally:
+        os.killpg(leader.pid, signal.SIGCONT)
+    await stage.ended(leader, within=MAX_SECONDS)
+    successor.stop()
+    return writes_through(stage) - sent
+
+
+def writes_through(stage: Stage) -> int:
+    """Return the number of writes that went through the proxies, without those of the Lease and of Events."""
+    records = [record for proxy in (stage.guest_proxy, stage.harvester_proxy) for record in proxy.requests]
+    return sum(record.method not in READING and not UNRELATED.search(record.path) for record in records)
+
+
 PARTS: Final[dict[str, Callable[[float], AsyncIterator[Limited]]]] = {
     "functions": free_texts,
     "texts": texts,
@@ -330,6 +389,7 @@ PARTS: Final[dict[str, Callable[[float], AsyncIterator[Limited]]]] = {
     "creation": creation,
     "annotations": annotations,
     "descriptions": descriptions,
+    "suspension": suspension,
 }
 
 
