@@ -431,8 +431,8 @@ class Reason(StrEnum):
     """Warning: the load balancer was deleted in Harvester and is created again. Fix: none. The Service gets the same
     address if it is free."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
-    """Warning: the address is not the requested one. Fix: create an IP pool with only the requested address, name it in
-    annotation `cloudprovider.harvesterhci.io/ip-pool`, and create the Service again."""
+    """Warning: the address is not the requested one. Fix: name an IP pool in which requests are permitted in annotation
+    `cloudprovider.harvesterhci.io/ip-pool`, and create the Service again, or share the address of its Service."""
     LOCAL_POLICY = "LocalTrafficPolicy"
     """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service. Fix: set `kube-vip.runOn:
     all` and `kube-vip.env.svc_election: "true"` in the chart."""
@@ -493,11 +493,11 @@ class NodeReason(StrEnum):
     """Warning: no VM in the Harvester namespace matches the Node. Fix: check the namespace of the cloud-config, and run
     qemu-guest-agent in the VM."""
     VM_AMBIGUOUS = "VMAmbiguous"
-    """Warning: several VMs match the Node. Fix: give the VM of the Node the Node's name, or delete the Node of the
-    other VM."""
+    """Warning: several VMs match the Node. Fix: give the VM of the Node the Node's name, or the other VM another
+    UUID."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
     """Warning: a VM that matches the Node is labelled as another cluster's. Fix: correct label
-    `guestcluster.harvesterhci.io/name` of the VM."""
+    `guestcluster.harvesterhci.io/name` in the template of the VM, and on its instance."""
     VM_IDENTITY_MISMATCH = "VMIdentityMismatch"
     """Warning: a VM that matches the Node is, or can be, another machine. Fix: if the VM is the right one, delete the
     Node and restart its kubelet."""

@@ -151,6 +151,7 @@ def rbac_hint(namespace: str) -> str:
     """
     where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
     return (
-        f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does; if it was "
-        "created for another server or namespace, correct the context of the cloud-config"
+        f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does. If it is "
+        "bound, add the verb to that ClusterRole: kubectl edit clusterrole harvesterhci.io:cloudprovider. If the "
+        "account was created for another server or namespace, correct the context of the cloud-config"
     )

@@ -67,7 +67,7 @@ from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.address_pools import GRANT
 from harvester_ccm.plan.service.announcing import RECEIPT_ANNOTATION, noted_node, read_seen
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
-from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy_of_rejection
+from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, remedy_of
 
@@ -612,7 +612,7 @@ async def check_admission(
             advice = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
         case errors.WebhookFailed():
             text = f"no load balancer can be created or deleted: {response}"
-            advice = WEBHOOK_AWAY
+            advice = f"{WEBHOOK_AWAY}. If they do, restart them: {RESTART_WEBHOOK}"
         case errors.BadRequest() if "dry run" in str(response):
             return Result.WARNING, f"no dry run is possible: {response}", ""
         case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():

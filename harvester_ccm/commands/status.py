@@ -55,7 +55,7 @@ from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.errors import KubeError, NotServed
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.plan.service.messages import harvester_unavailable
-from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
+from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.remedies import SLOW_REMEDIES
 
@@ -66,6 +66,11 @@ ALL: Final = switch(
 NAMESPACE: Final = flag("namespace", "Only the Services of this namespace; Nodes and servers stay.", shorthand="n")
 WATCH_SECONDS: Final = 2.0
 """Time between two lists."""
+_TO_BE_DELETED: Final = (
+    f"{ORPHANED}. The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
+    "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
+    "that flag and create the Service again"
+)
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -260,7 +265,7 @@ def _load_balancers(store: ClusterStore, namespace: str) -> Iterator[Line]:
         if namespace not in ("", key.partition("/")[0]):
             continue
         if is_orphan(load_balancer, service_of(load_balancer, store.services), store.cluster):
-            why = deletion_obstacle(load_balancer, store.services, store.load_balancers) or ORPHANED
+            why = deletion_obstacle(load_balancer, store.services, store.load_balancers) or _TO_BE_DELETED
             reason = StatusReason("Orphaned", f"Service {key} does not exist. {why[0].upper()}{why[1:]}")
             yield f"LoadBalancer {load_balancer.metadata.name}", ObjectStatus(State.ORPHANED, reasons=(reason,))
 

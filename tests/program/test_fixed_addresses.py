@@ -197,7 +197,7 @@ async def test_without_the_permission_one_review_is_made_and_one_warning_given()
     assert (harvester.reviews, harvester.requests_to(IP_POOLS)) == (1, [])
     (text,) = program.warnings()
     assert "generate_addon.sh --address-pools" in text
-    assert "or make a pool with only that address" in text
+    assert "or make a pool with only that address if none contains it" in text
 
 
 @jumping_time

@@ -200,6 +200,9 @@ def _of_other_cluster(store: NodeStore, vm: VM, by: MatchedBy | None, effect: st
     return warning(
         NodeReason.VM_CLUSTER_MISMATCH,
         vm=vm.object.metadata.key,
+        kind="virtualmachineinstances" if vm.vmi is not None else "virtualmachines",
+        namespace=vm.object.metadata.namespace,
+        name=vm.name,
         identity=by,
         label=vm.cluster_label,
         cluster=store.cluster.name,
@@ -305,7 +308,17 @@ def _best(store: NodeStore, node: Node, vms: Sequence[VM], by: MatchedBy, shared
     if len(best) == 1:
         return Match(best[0], by)
     names = sorted(vm.name for vm in best)
-    return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names))
+    remedy = _DISTINGUISHED_BY[by]
+    if store.cluster.named and best[0].membership is Membership.UNMARKED:
+        remedy = f"{remedy}, or set the label {VM_CLUSTER}={store.cluster.name} on the VM of this Node"
+    return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names, remedy=remedy))
+
+
+_DISTINGUISHED_BY: Final = {
+    MatchedBy.SYSTEM_UUID: "Give the VM that is not this Node another UUID (spec.template.spec.domain.firmware.uuid)",
+    MatchedBy.HOSTNAME: "Give the guest that is not this Node another host name",
+}
+"""How VMs with one identity are told apart."""
 
 
 def _rank(store: NodeStore, node: Node, vm: VM) -> _Rank:

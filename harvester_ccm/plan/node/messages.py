@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
+from harvester_ccm.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable, WebhookFailed
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
@@ -34,12 +34,14 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     ),
     NodeReason.VM_AMBIGUOUS: Template(
         "Several VMs have the {identity}: {names}",
-        "Give each its own, or set the label {cluster_label} on the VMs of this cluster",
+        "{remedy}",
     ),
     NodeReason.VM_CLUSTER_MISMATCH: Template(
         "VM {vm} has this Node's {identity}, but its label {cluster_label} is {label!r}, and this cluster is "
         "{cluster!r}. {effect}",
-        "Correct the label or --cluster-name",
+        "Correct --cluster-name, or with the kubeconfig of Harvester the label: in the template of the VM "
+        "(spec.template.metadata.labels) for its next start, and on the object that counts now",
+        "kubectl label --overwrite {kind}.kubevirt.io -n {namespace} {name} {cluster_label}={cluster}",
     ),
     NodeReason.VM_IDENTITY_MISMATCH: Template(
         "VM {vm} might be a clone: it is not recorded on this Node, or has another UUID. {effect}",
@@ -188,6 +190,8 @@ def write_failed(node: Node, error: KubeError, *, deletion: bool = False) -> Eve
     """Return the Event for a patch or a deletion of a Node that the API server of the guest cluster rejected."""
     verb = "delete" if deletion else "update"
     advice = f"Allow the service account of this controller to {verb} Nodes in the policy or webhook that rejects it"
+    if isinstance(error, WebhookFailed):
+        advice = "Check that the pods of that webhook run"
     if isinstance(error, Forbidden):
         verb = "delete on nodes" if deletion else "patch on nodes and nodes/status"
         advice = f"Grant the verb {verb} to the ClusterRole of this cloud controller manager"

@@ -6,6 +6,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address_pools import GRANT
 from harvester_ccm.plan.service.load_balancer import has_moved
+from harvester_ccm.plan.service.ownership import Mark, mark_of, service_key
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -57,6 +58,10 @@ def not_as_requested(snapshot: ServiceSnapshot, address: str) -> EventMessage | 
     cause = f"Not as requested: address {requested} is requested and {address} was allocated, because "
     cause += _chosen_by(snapshot, requested)
     remedy = f"To have {requested}, {_way_to_address(snapshot)}"
+    holders = snapshot.allocated_to_others(requested)
+    if holders:
+        cause = f"{cause}. Load balancer {holders[0].metadata.name} has {requested}"
+        remedy = _way_to_held_address(snapshot, holders[0])
     if snapshot.request.ipam is Ipam.DHCP:
         remedy = f"{remedy} without annotation {names.IPAM}"
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, cause, remedy)
@@ -82,9 +87,17 @@ def _way_to_address(snapshot: ServiceSnapshot) -> str:
     if rights.are_all:
         return f"name the IP pool with it in annotation {names.IP_POOL}, {again}"
     return (
-        f"have Harvester's administrator permit requests in its IP pool ({GRANT}), or make a pool with only that "
-        f"address. Then name the pool in annotation {names.IP_POOL}, {again}"
+        f"have Harvester's administrator permit requests in the IP pool that contains it ({GRANT}), or make a pool "
+        f"with only that address if none contains it. Then name the pool in annotation {names.IP_POOL}, {again}"
     )
+
+
+def _way_to_held_address(snapshot: ServiceSnapshot, holder: LoadBalancer) -> str:
+    """Return how the Service gets an address that the load balancer of another Service has: it shares it."""
+    key = service_key(holder)
+    if "/" not in key or mark_of(holder, snapshot.cluster) is Mark.FOREIGN:
+        return "Request another address"
+    return f"To share that address, set annotation {names.PRIMARY_SERVICE} to {key}; otherwise request another address"
 
 
 def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
@@ -97,7 +110,8 @@ def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
         "another one"
     )
     remedy = (
-        f"To have it allocated, create an IP pool with that single address and name it in annotation {names.IP_POOL}"
+        f"To have it allocated, create an IP pool with that single address, if no pool contains it, and name it in "
+        f"annotation {names.IP_POOL}. If one does, it is allocated only to a Service that is created again"
     )
     return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)
 

@@ -96,8 +96,8 @@ def _restored(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
         return None
     cause = f"was changed to {annotated!r} and is restored to {address}, the address from Harvester"
     remedy = (
-        "To get a certain address, create an IP pool with that single address and name it in annotation "
-        f"{IP_POOL} when the Service is created"
+        "Remove it from the manifest. A new Service requests an address with spec.loadBalancerIP, and names its IP "
+        f"pool in annotation {IP_POOL}"
     )
     place = f"Annotation {ADDRESS_ANNOTATION}"
     return EventMessage("Warning", Reason.ANNOTATION_RESTORED, cause, remedy, place=place)

@@ -6,9 +6,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.model.event import EventMessage
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import LB_RECONCILE, Reason
+from harvester_ccm.model.event import EventMessage, abbreviate
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation import Allocation, DeletionStep, deletion_step, read_allocation
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
@@ -16,6 +16,7 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
 )
 from harvester_ccm.plan.service.messages import release_entry_command
+from harvester_ccm.plan.service.scope import finalizer_remedy
 from harvester_ccm.plan.service.verdict import NotReady
 
 FORCED_AFTER_SECONDS: Final = 300.0
@@ -126,6 +127,11 @@ def deletion_remedy(load_balancer: LoadBalancer) -> str:
     The pool can be deleted while it is being blocked, or at any time after the allocation. Harvester then never removes
     its finalizer, because it cannot release the address.
     """
+    meta = load_balancer.metadata
+    others = [name for name in meta.finalizers or () if name != LB_CONTROLLER_FINALIZER]
+    if others:
+        remedy = finalizer_remedy(f"{LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} -n {meta.namespace} {meta.name}")
+        return f"It waits for finalizers in Harvester: {abbreviate(others)}. {remedy}, with the kubeconfig of Harvester"
     remedy = "Check that harvester-load-balancer and its webhook run in namespace harvester-system"
     pool = load_balancer.allocated_pool
     if not pool:

@@ -35,7 +35,7 @@ WEBHOOK_AWAY: Final = (
 )
 """Remedy if Harvester's API server cannot call its webhook."""
 _POOLS: Final = f"{IP_POOLS.plural}.{IP_POOLS.group}"
-_RESTART_WEBHOOK: Final = "kubectl -n harvester-system rollout restart deployment harvester-load-balancer-webhook"
+RESTART_WEBHOOK: Final = "kubectl -n harvester-system rollout restart deployment harvester-load-balancer-webhook"
 
 
 class _Explanation(Struct, frozen=True):
@@ -103,9 +103,9 @@ _UNAVAILABLE: Final = {
         "Set the namespace of its context to that of this cluster's VMs",
     ),
     errors.WebhookFailed: _Explanation(
-        "Harvester's admission webhook does not answer; the controller retries",
+        "Harvester's API server cannot call its admission webhook; the controller retries",
         f"{WEBHOOK_AWAY}. If they do, restart them with the kubeconfig of Harvester",
-        _RESTART_WEBHOOK,
+        RESTART_WEBHOOK,
     ),
     errors.KubeError: _Explanation(
         "Harvester cannot serve requests at the moment; the controller retries",

@@ -123,7 +123,10 @@ def _no_endpoints(snapshot: ServiceSnapshot) -> EventMessage:
             "No endpoint of the Service takes traffic, and with externalTrafficPolicy Local, kube-vip announces an "
             "address only with one"
         )
-    remedy = "The address is announced as soon as a Pod of the Service is ready"
+    remedy = (
+        "The address is announced as soon as the Service has one: a ready Pod that its selector matches, or without a "
+        "selector an EndpointSlice that you create"
+    )
     return EventMessage("Normal", Reason.NO_ENDPOINTS, cause, remedy)
 
 

@@ -100,6 +100,9 @@ def _obstacle(snapshot: ServiceSnapshot, primary: Service) -> EventMessage | Non
     if key == service.metadata.key:
         return _rejected("The Service names itself as its primary", f"Remove annotation {names.PRIMARY_SERVICE}")
     further = primary_reference(primary)
+    if further == service.metadata.key:
+        cause = f"This Service and {key} name each other as primary"
+        return _rejected(cause, f"Remove annotation {names.PRIMARY_SERVICE} from the one that is to have the address")
     if further:
         cause = f"Service {key} itself shares the address of {quoted(further)}"
         return _rejected(cause, "Name that Service as primary")

@@ -91,7 +91,7 @@ CASES: dict[str, tuple[ClusterStore, str, Result, str, str]] = {
         "No VM",
     ),
     "no VM": (store([], W1), VM_ROW, Result.FAILED, "1 of 1 Nodes have no VM: w1", "If its VM is in another namespace"),
-    "label of another cluster": (store([OTHER_VM], W1), VM_ROW, Result.FAILED, "have no VM: w1", "Correct the label"),
+    "label of another cluster": (store([OTHER_VM], W1), VM_ROW, Result.FAILED, "have no VM: w1", "kubectl label "),
     "another cluster name": (
         store([OTHER_VM], node("w1", "10.0.0.1")),
         VM_ROW,
@@ -151,6 +151,11 @@ RESPONSES: dict[str, tuple[KubeError | None, Result, str]] = {
         refused(500, "InternalError", 'failed calling webhook "validator": connection refused'),
         Result.FAILED,
         "pods of harvester-load-balancer-webhook",
+    ),
+    "webhook with another certificate": (
+        refused(500, "InternalError", 'failed calling webhook "validator": x509: unknown authority'),
+        Result.FAILED,
+        "If they do, restart them: kubectl -n harvester-system rollout restart deployment",
     ),
     "webhook hangs": (NoResponse("no answer within 35 s"), Result.FAILED, "pods of harvester-load-balancer-webhook"),
     "not permitted": (refused(403, "Forbidden", "may not create"), Result.SKIPPED, ""),

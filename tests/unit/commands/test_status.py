@@ -100,6 +100,11 @@ HELD = {
     **objects.record(Step.HELD, again=False),
 }
 GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
+ORPHAN = (
+    "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist. Created by this cluster "
+    "for a Service that no longer exists, or that it does not serve. The controller deletes it when this has held for "
+    "30 s, unless it runs with --orphaned-load-balancer-policy=report"
+)
 CASES: dict[str, tuple[list[Json], str]] = {
     "ready": ([served(), balancer()], ""),
     "pool is full": (
@@ -138,7 +143,7 @@ CASES: dict[str, tuple[list[Json], str]] = {
     ),
     "orphan": (
         [balancer(of="shop/gone", uid="9")],
-        "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist.",
+        ORPHAN,
     ),
     "of another cluster": ([objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"})], ""),
     "node": ([ready_node(), objects.machine(), INSTANCE], ""),

@@ -165,6 +165,11 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
             "Failed deleting node w1. Allow the service account of this controller to delete Nodes",
         ),
         (answered(403, "no"), False, "The API server rejected the update of this Node"),
+        (
+            answered(500, 'failed calling webhook "x"'),
+            True,
+            "Failed deleting node w1. Check that the pods of that webhook run, or delete the Node",
+        ),
     ],
 )
 def test_rejected_write_names_the_next_step(error: KubeError, text: str, *, deletion: bool) -> None:

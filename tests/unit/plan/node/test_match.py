@@ -160,6 +160,18 @@ def test_clones_with_one_system_uuid(
     assert found(node(system_uuid=UUID_A), *clones) == expected
 
 
+@pytest.mark.parametrize(("labels", "advises_label"), [(OWN, False), ({}, True)], ids=["both have it", "none has it"])
+def test_label_is_advised_only_where_it_distinguishes_clones(labels: dict[str, str], *, advises_label: bool) -> None:
+    clones = [vm(name, firmware=UUID_A, labels=labels) for name in ("a", "b")]
+    of = node(system_uuid=UUID_A)
+    match = find_vm(store(clones, nodes=(of,)), of)
+    assert match.problem is not None
+    assert "another UUID (spec.template.spec.domain.firmware.uuid)" in match.problem.remedy
+    assert ("set the label guestcluster.harvesterhci.io/name=demo on the VM of this Node" in match.problem.remedy) is (
+        advises_label
+    )
+
+
 @pytest.mark.parametrize(
     ("shown", "annotations", "replacement", "expected"),
     [

@@ -8,7 +8,17 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import IP_POOL, IPAM, KUBE_VIP_ADDRESSES, LB_UPDATE_AFTER_CREATE, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_UPDATE_AFTER_CREATE,
+    PRIMARY_SERVICE,
+    REQUESTED_ADDRESS,
+    Reason,
+)
 from harvester_ccm.plan.service.address import address_event, allocated_twice, not_allocated, not_as_requested
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import observe
@@ -106,6 +116,29 @@ def test_address_that_differs_from_the_requested_one(requested: str, address: st
         assert event.reason == Reason.ADDRESS_NOT_AS_REQUESTED
         assert f"address {OTHER} is requested and {ADDRESS} was allocated" in event.message
         assert f"name the pool in annotation {IP_POOL}" in event.message
+
+
+def test_address_that_another_service_has_is_shared() -> None:
+    web = service("main", uid="main-uid")
+    holder = allocated(web, "demo-shop-main-1", ip=OTHER, address=OTHER)
+    snapshot = snapshot_of(served(annotations={REQUESTED_ADDRESS: OTHER}), marked(ip=ADDRESS), holder)
+    event = not_as_requested(snapshot, ADDRESS)
+    assert event is not None
+    assert event.cause.endswith(f"Load balancer {holder.metadata.name} has {OTHER}")
+    assert event.remedy == (
+        f"To share that address, set annotation {PRIMARY_SERVICE} to shop/main; otherwise request another address"
+    )
+
+
+def test_address_that_another_cluster_has_is_not_shared() -> None:
+    foreign = {LB_CLUSTER: "other", LB_OWNER: "other-uid"}
+    holder = allocated(
+        service("main", uid="main-uid"), "other-shop-main-1", ip=OTHER, labels=foreign, annotations=foreign
+    )
+    snapshot = snapshot_of(served(annotations={REQUESTED_ADDRESS: OTHER}), marked(ip=ADDRESS), holder)
+    event = not_as_requested(snapshot, ADDRESS)
+    assert event is not None
+    assert event.remedy == "Request another address"
 
 
 CHOSEN_BY: dict[str, tuple[str, str, str, bool]] = {

@@ -217,7 +217,10 @@ def test_published_service(case: Case) -> None:
 
 
 TEXTS: Final[dict[str, tuple[Case, list[str]]]] = {
-    "no endpoint": (CASES["first, 10 s, no endpoint"], ["has no endpoint", "Pod of the Service is ready"]),
+    "no endpoint": (
+        CASES["first, 10 s, no endpoint"],
+        ["has no endpoint", "a ready Pod that its selector matches, or without a selector an EndpointSlice"],
+    ),
     "policy Local": (
         CASES["policy Local"],
         ["No endpoint of the Service takes traffic", "externalTrafficPolicy Local"],

@@ -830,6 +830,12 @@ REFUSALS: dict[str, tuple[dict[str, str], Service | None, Reason, str]] = {
         Reason.SHARING_REJECTED,
         "itself shares the address of 'shop/front'. Name that Service as primary",
     ),
+    "a circle": (
+        SHARES,
+        served("main", uid="main-uid", annotations={PRIMARY_SERVICE: "shop/web"}),
+        Reason.SHARING_REJECTED,
+        f"name each other as primary. Remove annotation {PRIMARY_SERVICE} from the one that is to have the address",
+    ),
     "deleted": (SHARES, served("main", uid="main-uid", deleting=True), Reason.SHARING_REJECTED, "is being deleted"),
     "another type": (
         SHARES,
