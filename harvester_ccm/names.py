@@ -496,7 +496,7 @@ class NodeReason(StrEnum):
     """Warning: several VMs match the Node. Fix: give the VM of the Node the Node's name, or the other VM another
     UUID."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
-    """Warning: a VM that matches the Node is labelled as another cluster's. Fix: correct label
+    """Warning: a VM that matches the Node is labeled as another cluster's. Fix: correct label
     `guestcluster.harvesterhci.io/name` in the template of the VM, and on its instance."""
     VM_IDENTITY_MISMATCH = "VMIdentityMismatch"
     """Warning: a VM that matches the Node is, or can be, another machine. Fix: if the VM is the right one, delete the

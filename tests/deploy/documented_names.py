@@ -59,7 +59,7 @@ OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kube-vip": (
         "specified the wrong loadBalancer class",
         "addresses=[0.0.0.0]",
-        "Module macvlan not found",
+        "could not add vip-",
         "renew failed",
     ),
     "Go provider": (
