@@ -132,7 +132,7 @@ OTHER_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "helm": _listed("get install lint package push rollback template test uninstall upgrade"),
     "virtctl": frozenset({"console", "start", "restart"}),
-    "docker": frozenset({"push", "run", "build", "login"}),
+    "docker": frozenset({"push", "run", "build", "login", "save"}),
     "pipx": frozenset({"install", "run"}),
 }
 """Commands of other programs, by program."""
@@ -149,6 +149,7 @@ OTHER_FILES: Final = frozenset(
         "harvester-objects.yaml",
         "local.yaml",
         "ccm.yaml",
+        "kube_config_cluster.yml",
         "values.yaml",
     }
 )

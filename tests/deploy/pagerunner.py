@@ -1,9 +1,9 @@
-"""Runs the commands of a page as a reader does: one after the other, in one folder, as they stand.
+"""Runs the commands of a page as a reader does: one after the other, in one shell that starts in an empty folder.
 
 ``kubectl`` and ``helm`` are real and work on two real API servers, with emulators of Harvester and kube-vip. No kubelet
 runs, so the controller of an applied Deployment starts as a process with the flags and the Secret of its pod, when the
-page waits for it. ``make``, ``docker``, ``ssh``, ``scp`` and ``curl`` are replaced by programs that record their
-arguments, and return what a node or the repository would: a kubeconfig, or the script for the credential.
+page waits for it. ``git``, ``make``, ``docker``, ``ssh``, ``scp`` and ``curl`` are replaced by programs that record
+their arguments, and return what a node or the repository would: a kubeconfig, or the files of the checkout.
 """
 
 import asyncio
@@ -88,8 +88,8 @@ COPIER: Final = """\
 set -e
 printf 'scp %s %s\\n' "$@" >> "$WORK/recorded"
 from=$1 to=$2
-case $from in root@*) from=$NODE/${from#*:} ;; esac
-case $to in root@*) to=$NODE/${to#*:} ;; esac
+case $from in root@*) from=$NODE_FILES/${from#*:} ;; esac
+case $to in root@*) to=$NODE_FILES/${to#*:} ;; esac
 cp "$from" "$to"
 """
 SHELL: Final = """\
@@ -100,20 +100,26 @@ printf 'ssh' >> "$WORK/recorded"
 printf ' %s' "$@" >> "$WORK/recorded"
 echo >> "$WORK/recorded"
 case $2 in
-  cat) cat "$NODE/$3" ;;
-  mkdir) for folder in "${@:4}"; do mkdir -p "$NODE/$folder"; done ;;
+  cat) cat "$NODE_FILES/$3" ;;
+  mkdir) for folder in "${@:4}"; do mkdir -p "$NODE_FILES/$folder"; done ;;
 esac
 """
-CURL: Final = """\
+GIT: Final = """\
 #!/bin/bash
-# The repository has the files of the checkout.
+# A clone has the folder from which is installed.
 set -e
-printf 'curl' >> "$WORK/recorded"
+test "$*" = "clone https://git.example.org/harvester-ccm.git"
+mkdir harvester-ccm
+cp -r "$ROOT/deploy" harvester-ccm/deploy
+"""
+DOCKER: Final = """\
+#!/bin/bash
+# An image that is saved is an empty file.
+set -e
+printf 'docker' >> "$WORK/recorded"
 printf ' %s' "$@" >> "$WORK/recorded"
 echo >> "$WORK/recorded"
-case ${!#} in
-  https://git.example.org/harvester-ccm/raw/main/*) cat "$ROOT/${!##*/raw/main/}" ;;
-esac
+case $1 in save) touch "$3" ;; esac
 """
 OWN: Final = """\
 #!/bin/bash
@@ -128,19 +134,22 @@ def commands_of(page: Path, *, section: str = "") -> list[str]:
         heading = re.search(rf"^(#+) {re.escape(section)}$", text, re.MULTILINE)
         assert heading, f"{page} has no section {section!r}"
         rest = text[heading.end() :]
-        following = re.search(rf"^#{{1,{len(heading[1])}}} ", rest, re.MULTILINE)
+        # A line of an example can begin as a heading does.
+        headings = re.sub(r"^```.*?^```$", lambda block: "." * len(block[0]), rest, flags=re.MULTILINE | re.DOTALL)
+        following = re.search(rf"^#{{1,{len(heading[1])}}} ", headings, re.MULTILINE)
         text = rest[: following.start()] if following else rest
     return list(code_blocks(text, "sh"))
 
 
 class PageRunner:
-    """A reader with a copy of ``deploy`` and ``kubectl`` for the guest cluster. Use as an async context manager."""
+    """A reader with an empty folder and ``kubectl`` for the guest cluster. Use as an async context manager."""
 
     def __init__(self, directory: Path, guest: ControlPlane, harvester: ControlPlane) -> None:
         self.directory = directory
         self.guest = guest
         self.harvester = harvester
-        self.checkout = directory / "checkout"
+        self.folder = directory / "empty"
+        self.checkout = self.folder / "harvester-ccm"
         self.node = directory / "node"
         self._environment: dict[str, str] = {}
         self._stack = AsyncExitStack()
@@ -169,14 +178,13 @@ class PageRunner:
     def _prepare(self) -> None:
         programs = self.directory / "bin"
         home = self.directory / "home"
-        for folder in (programs, home / "Downloads", home / ".kube", self.checkout):
+        for folder in (programs, home / "Downloads", home / ".kube", self.folder):
             folder.mkdir(parents=True)
-        shutil.copytree(ROOT / "deploy", self.checkout / "deploy")
         shutil.copy(self.harvester.admin_kubeconfig, home / "Downloads" / "local.yaml")
         shutil.copy(self.guest.admin_kubeconfig, home / ".kube" / "config")
         self._prepare_node()
-        texts = {"kubectl": KUBECTL, "make": MAKE, "docker": RECORDER, "curl": CURL, "ssh": SHELL, "scp": COPIER}
-        for name, text in {**texts, "harvester-ccm": OWN}.items():
+        texts = {"kubectl": KUBECTL, "git": GIT, "make": MAKE, "docker": DOCKER, "curl": RECORDER, "ssh": SHELL}
+        for name, text in {**texts, "scp": COPIER, "harvester-ccm": OWN}.items():
             (programs / name).write_text(text)
             (programs / name).chmod(stat.S_IRWXU)
         tools = require("kubectl", "helm")
@@ -185,7 +193,7 @@ class PageRunner:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(home),
             "WORK": str(self.directory),
-            "NODE": str(self.node),
+            "NODE_FILES": str(self.node),
             "GUEST_URL": self.guest.url,
             "ROOT": str(ROOT),
             "PYTHON": sys.executable,
@@ -209,7 +217,7 @@ class PageRunner:
         return file.read_text().splitlines() if file.exists() else []
 
     async def run(self, commands: str, *, changes: Mapping[str, str] | None = None) -> str:
-        """Run an example and return its output; what it exports holds for the next one.
+        """Run an example and return its output; its folder and what it exports hold for the next one.
 
         ``changes``: names in capital letters that the reader replaces. Raises AssertionError if a command fails.
         """
@@ -217,10 +225,11 @@ class PageRunner:
             commands = commands.replace(name, value)
         exported = self.directory / "exported"
         exported.touch()
-        script = f"source {exported}\n{commands}\nexport -p > {exported}\n"
+        folder = self.directory / "folder"
+        script = f"source {exported}\n{commands}\nexport -p > {exported}\npwd > {folder}\n"
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", script),
-            cwd=self.checkout,
+            cwd=folder.read_text().strip() if folder.exists() else self.folder,
             env=self._environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

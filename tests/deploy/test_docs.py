@@ -17,8 +17,7 @@ from scripts import generate_reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PARTS = DOCS / "parts"
-PAGES = sorted(page for page in DOCS.rglob("*.md") if PARTS not in page.parents)
+PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 WIDTH = 90
 """Columns of an example."""
@@ -102,7 +101,7 @@ def test_examples_are_shown_word_for_word() -> None:
         for match in _SHOWN_FILE.finditer(page.read_text()):
             assert match["body"] == (ROOT / match["path"]).read_text(), f"{name_of(page)}: {match['path']}"
             shown[match["path"]] = page
-    rooms = ("rke2", "k3s", "kubeadm", "rke1", "rancher", "harvester")
+    rooms = ("rke2", "k3s", "kubeadm", "rancher", "harvester")
     files = {name_of(file) for room in rooms for file in (ROOT / "deploy" / room).glob("*.yaml")}
     files.add("deploy/helmchart.yaml")
     assert set(shown) == files

@@ -54,7 +54,7 @@ def test_image_in_chart_values(tmp_path: Path) -> None:
 
 def test_commands_of_the_page_write_a_complete_manifest(tmp_path: Path) -> None:
     """The Secret and the chart of the HelmChart object are complete, and the chart renders with its values."""
-    page = (ROOT / "docs" / "installation" / "rke2.md").read_text()
+    page = (ROOT / "docs" / "installation" / "prepare.md").read_text()
     (commands,) = re.findall(r"```sh\n(chart=.*?)```", page, re.DOTALL)
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     (tmp_path / "out").mkdir()
@@ -75,12 +75,6 @@ def test_commands_of_the_page_write_a_complete_manifest(tmp_path: Path) -> None:
     volume = source(pod)["secret"]
     assert volume["secretName"] == secret["metadata"]["name"]
     assert {item["key"] for item in volume["items"]} == set(secret["data"])
-
-
-def test_credential_that_rke1_writes(tmp_path: Path) -> None:
-    values = yaml.safe_load((DEPLOY / "rke1" / "values.yaml").read_text())
-    values["global"] = {"cattle": {"clusterName": "prod"}}
-    assert source(rendered(yaml.safe_dump(values), tmp_path))["hostPath"]["path"] == "/etc/kubernetes/cloud-config"
 
 
 def test_plan_of_terraform_names_the_image() -> None:
@@ -111,8 +105,6 @@ def test_rke2_with_own_chart_installs_no_other() -> None:
 
 
 def test_other_fragments() -> None:
-    (cluster,) = documents("rke1/cluster.yaml")
-    assert cluster["cloud_provider"] == {"name": "external"}
     repository = one("rancher/clusterrepo.yaml", "ClusterRepo")
     assert set(repository["spec"]) == {"gitRepo", "gitBranch"}
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 import stat
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,13 @@ DOCS = ROOT / "docs"
 INSTALLATION = DOCS / "installation"
 REPOSITORY = "registry.example.org/harvester-ccm"
 IMAGE = f"{REPOSITORY}:v{__version__}-ccm"
-PAGES = sorted(page for page in DOCS.rglob("*.md") if "parts" not in page.parts)
+PAGES = sorted(DOCS.rglob("*.md"))
 LOAD_BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/my-namespace/loadbalancers"
 POOL = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/cluster-addresses"
 SERVICE = "/api/v1/namespaces/default/services/web"
-INSTALL_PAGES = [
-    DOCS / "getting-started" / "quick-start.md",
-    *(INSTALLATION / f"{name}.md" for name in ("rke2", "rke2-rancher", "k3s", "kubeadm-talos", "rancher", "rke1")),
-]
+CHECKOUT = "1. Get the checkout"
+CREDENTIAL = "4. Create the credential"
+MANIFEST = "5. Write the manifest"
 INSTALLERS = {
     "rke2": "var/lib/rancher/rke2/server/manifests",
     "k3s": "var/lib/rancher/k3s/server/manifests",
@@ -91,54 +90,130 @@ def remove(client: RestClient, path: str) -> None:
         return
 
 
-async def follow(reader: PageRunner, page: Path, *, section: str = "") -> str:
-    """Run the examples of a page, and do by hand what it describes in words; return all output."""
+async def follow(reader: PageRunner, page: str, *sections: str) -> str:
+    """Run the examples of a page, or of some sections; return all output."""
     output = []
-    for block in commands_of(page, section=section):
-        if "helmchartconfig" in block.lower():
-            # For clusters with the chart of the Go provider.
-            continue
-        output.append(await reader.run(block))
-        if "> out/ippool.yaml" in block:
-            reader.edit_pool()
-        if page.stem in INSTALLERS and f"https://get.{page.stem}.io" in block:
-            # The program installs what is in its folder when it starts.
-            await reader.install_manifest(reader.node / INSTALLERS[page.stem] / "harvester-ccm.yaml")
-        if page.name == "rke2-rancher.md" and "> out/harvester-ccm.yaml" in block:
-            # It is pasted into Rancher's form.
-            await reader.install_manifest(reader.checkout / "out" / "harvester-ccm.yaml")
-        if page.name == "rancher.md" and "create secret" in block:
-            await reader.run(
-                f"helm install {RELEASE} deploy/charts/{RELEASE} --namespace kube-system"
-                " --set global.cattle.clusterName=$CLUSTER --set cloudConfig.secretName=cloud-config"
-                " --set image.repository=$REPOSITORY"
-            )
-        if page.name == "rke1.md" and "> harvester-ccm.yaml" in block:
-            await reader.run("kubectl apply -f harvester-ccm.yaml")
+    for section in sections or ("",):
+        for block in commands_of(INSTALLATION / f"{page}.md", section=section):
+            output.append(await reader.run(block))
+            if page == "finish" and "> out/ippool.yaml" in block:
+                reader.edit_pool()
+            if page in INSTALLERS and f"https://get.{page}.io" in block:
+                # The program installs what is in its folder when it starts.
+                await reader.install_manifest(reader.node / INSTALLERS[page] / "harvester-ccm.yaml")
     return "".join(output)
 
 
-@pytest.mark.apiserver
-@pytest.mark.parametrize("page", INSTALL_PAGES, ids=lambda page: page.stem)
-async def test_page_leads_from_nothing_to_a_response(reader: PageRunner, page: Path) -> None:
-    output = await follow(reader, page)
+async def prepare(reader: PageRunner, *sections: str, registry: bool = True) -> None:
+    await follow(reader, "prepare", CHECKOUT, "With a registry" if registry else "Without a registry", *sections)
 
-    assert "\nREADY: " in output, output
+
+async def install_on_rke2(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL, MANIFEST)
+    await follow(reader, "rke2", "Create the cluster")
+
+
+async def install_on_rke2_without_a_registry(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL, MANIFEST, registry=False)
+    await follow(reader, "rke2", "Create the cluster")
+    assert (reader.node / "var/lib/rancher/rke2/agent/images/harvester-ccm.tar").is_file()
+
+
+async def install_on_k3s(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL, MANIFEST)
+    await follow(reader, "k3s", "Without Rancher")
+
+
+async def paste_into_rancher(reader: PageRunner) -> None:
+    """RKE2 with Rancher and this chart, K3s with Rancher: the manifest is pasted into a form."""
+    await prepare(reader, CREDENTIAL, MANIFEST)
+    await reader.install_manifest(reader.checkout / "out" / "harvester-ccm.yaml")
+
+
+async def change_only_the_image(reader: PageRunner) -> None:
+    """RKE2 with Rancher: RKE2 installs its chart with the values on the page; Rancher has created the credential."""
+    await prepare(reader)
+    page = (INSTALLATION / "rke2-rancher.md").read_text(encoding="utf-8")
+    (fragment,) = [yaml.safe_load(block) for block in code_blocks(page, "yaml")]
+    values = reader.directory / "values-of-rke2.yaml"
+    values.write_text(yaml.safe_dump(fragment["chartValues"][RELEASE]))
+    chart = write_published_chart(reader.directory / "published", NEWEST)
+    await reader.run(
+        f"KUBECONFIG=~/Downloads/local.yaml deploy/generate_addon.sh -o $WORK/rancher $CLUSTER $NAMESPACE\n"
+        "kubectl -n kube-system create secret generic cloud-config"
+        " --from-file=cloud-config=$WORK/rancher/cloud-config\n"
+        f"helm install {RELEASE} {chart} -n kube-system -f {values} --set global.cattle.clusterName=$CLUSTER"
+    )
+
+
+async def install_with_kubeadm(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL)
+    await follow(reader, "kubeadm-talos")
+
+
+async def install_with_helm(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL)
+    await follow(reader, "helm")
+
+
+async def install_from_apps(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL)
+    await follow(reader, "rancher")
+    await reader.run(
+        f"helm install {RELEASE} deploy/charts/{RELEASE} --namespace kube-system"
+        " --set global.cattle.clusterName=$CLUSTER --set cloudConfig.secretName=cloud-config"
+        " --set image.repository=$REPOSITORY"
+    )
+
+
+async def install_on_rke1(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL)
+    await follow(reader, "rke1")
+    cluster = yaml.safe_load((reader.checkout / "out" / "rke1-addons.yaml").read_text())
+    assert cluster["cloud_provider"] == {"name": "external"}
+    (reader.directory / "addons.yaml").write_text(cluster["addons"])
+    await reader.run("kubectl apply -f $WORK/addons.yaml")
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    "install",
+    [
+        install_on_rke2,
+        install_on_rke2_without_a_registry,
+        install_on_k3s,
+        paste_into_rancher,
+        change_only_the_image,
+        install_with_kubeadm,
+        install_with_helm,
+        install_from_apps,
+        install_on_rke1,
+    ],
+    ids=lambda install: str(install.__name__),
+)
+async def test_pages_lead_from_an_empty_folder_to_a_response(
+    reader: PageRunner, install: Callable[[PageRunner], Awaitable[None]]
+) -> None:
+    await install(reader)
+    output = await follow(reader, "finish")
+
+    assert "READY: " in output.partition("NOT READY")[0], output
     deployment = reader.guest.admin.request("GET", DEPLOYMENT)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == IMAGE
+    is_pushed = f"docker push {IMAGE}" in reader.recorded
+    assert container["image"] == (IMAGE if is_pushed else f"localhost/harvester-ccm:v{__version__}-ccm")
     assert "--cluster-name=my-cluster" in container["args"]
-    assert f"docker push {IMAGE}" in reader.recorded
     (request,) = [line for line in reader.recorded if line.startswith("curl ") and "http://" in line]
     assert f" http://{ADDRESSES}." in request
-    if page.stem in INSTALLERS:
-        kubeconfig = reader.checkout / "out" / "kubeconfig"
+    kubeconfig = reader.checkout / "out" / "kubeconfig"
+    if install in (install_on_rke2, install_on_k3s):
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
 
 
 @pytest.mark.apiserver
 async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
-    await follow(reader, INSTALL_PAGES[0])
+    await install_with_helm(reader)
+    await follow(reader, "finish")
     commands = commands_of(INSTALLATION / "upgrade-uninstall.md", section="Uninstall")
     cleanup = [block for block in commands if "harvester-ccm cleanup" in block]
     for block in commands:
@@ -155,7 +230,7 @@ async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
     account = "/api/v1/namespaces/my-namespace/serviceaccounts/my-cluster"
     for path in (account, POOL):
         assert reader.harvester.admin.get_or_none(path) is None
-    assert not (reader.checkout / "out").exists()
+    assert [file.name for file in (reader.checkout / "out").iterdir()] == ["ippool.yaml"], "no credential is left"
 
 
 @pytest.mark.apiserver
@@ -180,6 +255,7 @@ async def test_load_balancers_are_deleted_after_the_controller(reader: PageRunne
 async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_path: Path) -> None:
     """From the newest published chart, and back."""
     chart = write_published_chart(tmp_path / "published", NEWEST)
+    await follow(reader, "prepare", CHECKOUT)
     credential = "KUBECONFIG=~/Downloads/local.yaml deploy/generate_addon.sh -o out my-cluster my-namespace"
     secret = "kubectl -n kube-system create secret generic cloud-config --from-file=cloud-config=out/cloud-config"
     await reader.run(f"{credential}\n{secret}")
@@ -191,7 +267,7 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
     for block in commands_of(page, section="Prepare"):
         # Without a controller that leads, the command ends with 1; the Go provider does not run here.
         await reader.run(block.replace("harvester-ccm status", "! harvester-ccm status"))
-    assert not (reader.checkout / "out").exists(), "the credential of the rehearsal is gone"
+    assert not (reader.checkout / "out" / "rehearsal").exists(), "the credential of the rehearsal is gone"
     for block in commands_of(page, section="Helm or Rancher's Apps"):
         await reader.run(block)
     deployment = reader.guest.admin.request("GET", DEPLOYMENT)
@@ -239,10 +315,7 @@ HELM_CHART_CONFIG_CRD: Json = {
 
 @pytest.mark.apiserver
 @pytest.mark.parametrize("values", ["", "global:\n  cattle:\n    clusterName: demo", "logLevel: '4' # quoted: $HOME\n"])
-@pytest.mark.parametrize(
-    ("page", "section"), [("rke2.md", "Image only"), ("migrate.md", "RKE2 without Rancher")], ids=["rke2", "migrate"]
-)
-async def test_image_is_added_to_the_values_of_rke2(reader: PageRunner, page: str, section: str, values: str) -> None:
+async def test_image_is_added_to_the_values_of_rke2(reader: PageRunner, values: str) -> None:
     """Without Rancher: the values that are there stay, and no other field of the object changes."""
     reader.guest.apply(HELM_CHART_CONFIG_CRD)
     path = f"{HELM_CHART_CONFIGS}/harvester-cloud-provider"
@@ -251,10 +324,9 @@ async def test_image_is_added_to_the_values_of_rke2(reader: PageRunner, page: st
         metadata = {"name": "harvester-cloud-provider", "namespace": NAMESPACE}
         spec = {"valuesContent": values, "failurePolicy": "abort"}
         reader.guest.apply({**kind, "metadata": metadata, "spec": spec})
-    await reader.run(f"export REPOSITORY={REPOSITORY}")
+    await prepare(reader)
     try:
-        for block in commands_of(INSTALLATION / page, section=section):
-            await reader.run(block)
+        await follow(reader, "rke2", "Image only")
         spec = reader.guest.admin.request("GET", path)["spec"]
     finally:
         remove(reader.guest.admin, path)
@@ -263,7 +335,7 @@ async def test_image_is_added_to_the_values_of_rke2(reader: PageRunner, page: st
     assert spec.get("failurePolicy") == ("abort" if values else None)
 
 
-TROUBLESHOOTING = DOCS / "operations" / "troubleshooting.md"
+RECOVERY = DOCS / "operations" / "disaster-recovery.md"
 ENTRY = f"{ADDRESSES}.15"
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 
@@ -286,7 +358,7 @@ async def test_entry_of_a_pool_is_released(reader: PageRunner) -> None:
     # The webhook of the emulated Harvester responds in this loop.
     await asyncio.to_thread(reader.harvester.apply, pool)
     output = ""
-    for block in commands_of(TROUBLESHOOTING, section="Release an entry of a pool"):
+    for block in commands_of(RECOVERY, section="Release an entry of a pool"):
         output += await reader.run(block, changes={"POOL": "cluster-addresses", "ADDRESS": ENTRY})
 
     assert "my-namespace/gone" in output
@@ -305,7 +377,7 @@ async def test_services_are_released_without_harvester(reader: PageRunner) -> No
     for name in ("web", "other"):
         reader.guest.admin.request("DELETE", f"{path}/{name}")
     try:
-        for block in commands_of(TROUBLESHOOTING, section="Harvester is lost permanently"):
+        for block in commands_of(RECOVERY, section="Harvester is lost permanently"):
             await reader.run(block)
         assert reader.guest.admin.get_or_none(f"{path}/web") is None
         assert reader.guest.admin.request("GET", f"{path}/other")["metadata"]["finalizers"] == services["other"]
@@ -322,11 +394,10 @@ async def test_clone_gives_up_its_address(reader: PageRunner) -> None:
     reader.guest.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
     status = {"loadBalancer": {"ingress": [{"ip": ENTRY}]}}
     reader.guest.admin.request("PATCH", f"{SERVICE}/status", body={"status": status})
-    for page in (TROUBLESHOOTING, DOCS / "operations" / "disaster-recovery.md"):
-        blocks = [block for block in commands_of(page) if "--subresource=status" in block]
-        assert blocks
-        for block in blocks:
-            await reader.run(block, changes={"NAMESPACE NAME": "default web"})
+    blocks = [block for block in commands_of(RECOVERY) if "--subresource=status" in block]
+    assert blocks
+    for block in blocks:
+        await reader.run(block, changes={"NAMESPACE NAME": "default web"})
     assert reader.guest.admin.request("GET", SERVICE)["status"]["loadBalancer"] == {}
 
 
