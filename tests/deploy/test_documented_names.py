@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from devenv.helm import CHART
-from harvester_ccm import names
 from scripts import generate_reference
 from tests.deploy.documented_names import ROOT, reasons, search_texts, unknown_names
 
@@ -71,19 +70,6 @@ def test_error_on_any_page_is_found(planted: str) -> None:
 def test_search_texts_are_read_from_tables() -> None:
     texts = set(search_texts(TROUBLESHOOTING.read_text(encoding="utf-8")))
     assert {"fail to get allocator", "stays announced", "addresses=[0.0.0.0]", "nothing listens"} <= texts
-
-
-def test_troubleshooting_explains_every_warning_by_name() -> None:
-    page = TROUBLESHOOTING.read_text(encoding="utf-8")
-    catalogues = generate_reference.EVENTS_ON.values()
-    warnings = {
-        text.reason
-        for catalogue in catalogues
-        for text in generate_reference.reasons(catalogue)
-        if text.event == "Warning"
-    }
-    waiting = {str(reason) for reason in names.Reason if reason.meaning}
-    assert {reason for reason in warnings | waiting if f"`{reason}`" not in page} == set()
 
 
 def test_reasons_of_commands_are_explained() -> None:
