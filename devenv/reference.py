@@ -14,7 +14,6 @@ from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from harvester_ccm.commands.preflight import Permission, permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_command_line
-from harvester_ccm.names import Reason
 from harvester_ccm.telemetry.metrics import Metrics, ReadMetric
 
 ROOT: Final = Path(__file__).parents[1]
@@ -35,15 +34,10 @@ _METRICS_HEAD = """\
 `https://<node>:10258/metrics` requires a bearer token whose role grants `get` on the non-resource URL `/metrics`. Names
 without the prefix `harvester_ccm_` are those of the Go framework. Only the leader reports load balancers and Services.
 """
-_REASONS_HEAD = """\
-## Reasons
-
-Values of the label `reason` for Services; the condition and the Event have the same reason. An error, such as
-`Forbidden`, is also a value if a request for the Service repeatedly fails. For Nodes, the label is the reason of an
-Event, such as `VMNotFound`.
-
-| Reason | The Service waits for |
-| --- | --- |"""
+_REASONS = """\
+Values of the label `reason` for Services are the [reasons of the condition](events.md). An error, such as `Forbidden`,
+is also a value if a request for the Service repeatedly fails. For Nodes, the label is the reason of an Event, such as
+`VMNotFound`."""
 
 _RBAC_HEAD = """\
 # Permissions
@@ -130,8 +124,7 @@ def metrics_page() -> str:
         "| --- | --- | --- | --- |",
         *map(_metric_row, described_metrics()),
     ]
-    reasons = (f"| `{reason}` | {reason.meaning} |" for reason in Reason if reason.meaning)
-    page = "\n".join([_METRICS_HEAD, *table, "", _REASONS_HEAD, *reasons])
+    page = "\n".join([_METRICS_HEAD, *table, "", _REASONS])
     return _with_footer(page, "harvester_ccm/telemetry/metrics.py")
 
 
