@@ -53,8 +53,6 @@ def sections() -> dict[str, str]:
         "wakes": wakes_table(),
         "phases": phases_table(),
         "steps": steps_table(),
-        "modules": modules_table("harvester_ccm.plan.service"),
-        "kube-modules": modules_table("harvester_ccm.kube"),
     }
 
 
@@ -137,38 +135,6 @@ def steps_table() -> str:
         state, following = text.split(" Next: ")
         rows.append((f"`{step}`", state, _sentence(following)))
     return table(("Step", "What was written", "Next"), rows)
-
-
-def modules_table(package: str) -> str:
-    """Return the table of the modules of a package, each after those that it imports."""
-    folder = _ROOT.joinpath(*package.split("."))
-    trees = {file.stem: ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("[a-z]*.py")}
-    imports = {name: _imports(tree, package) for name, tree in trees.items()}
-    for name, tree in trees.items():
-        # As in ``from harvester_ccm.kube import errors``.
-        imports[name] |= {module for module in trees if module in _imported_from(tree, package)}
-    rows = []
-    for name in sorted(trees, key=lambda name: (_level(name, imports), name)):
-        first, _, _ = (ast.get_docstring(trees[name]) or "").partition("\n\n")
-        rows.append((f"`{name}.py`", _markdown(first)))
-    return table(("Module", "Content"), rows)
-
-
-def _imports(tree: ast.Module, package: str) -> set[str]:
-    """Return the modules of the package from which a module imports."""
-    modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return {name.removeprefix(f"{package}.") for name in modules if name.startswith(f"{package}.")}
-
-
-def _imported_from(tree: ast.Module, package: str) -> set[str]:
-    """Return the names that a module imports from the package itself."""
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == package]
-    return {alias.name for statement in statements for alias in statement.names}
-
-
-def _level(name: str, imports: Mapping[str, set[str]]) -> int:
-    """Return the length of the longest chain of imports below a module."""
-    return 1 + max((_level(imported, imports) for imported in imports[name]), default=0)
 
 
 def member_docs(enum: type[StrEnum]) -> dict[str, str]:

@@ -3,18 +3,16 @@
 Each guarantee on the page about ownership and safety has a test with the marker ``guarantee``, and each line about what
 the package ``kube`` guarantees one with the marker ``kube``.
 
-The page about security and the section "Scope" of ``SECURITY.md`` consist of promises: each sentence, item of a list
-and row of a table. Tests with the marker ``security`` name a promise or a part of it. Together, the parts contain every
-word of it, so that a sentence with two statements has tests for both.
+Tests with the marker ``security`` name a promise of the page about security or of ``SECURITY.md``.
 
-Each row of the page about trust names its tests itself.
+Each row of ``tests/trust.md`` names its tests itself.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -22,49 +20,7 @@ from harvester_ccm import kube
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "ownership-and-safety.md"
-SECURITY_PAGE = ROOT / "docs" / "operations" / "security.md"
-TRUST_PAGE = ROOT / "docs" / "contributing" / "trust.md"
-SECURITY_POLICY = ROOT / "SECURITY.md"
-
-NO_PROMISES: Final = {
-    "The chart grants exactly these:": "introduces a list whose items have tests",
-    "Limit the scope of pools in Harvester, or set a ResourceQuota with `services.loadbalancers`.": "an instruction",
-    "Namespaces take turns, so somebody with sixty of them can delay the Services of others by a minute.": (
-        "says what is not limited"
-    ),
-    "Harvester has one queue for the load balancers of all its clusters.": "says what Harvester does",
-    (
-        "Whoever has the cloud-config of a cluster can keep it busy: 100 load balancers of 1.4 MB delay the addresses "
-        "of all clusters by half a minute, once."
-    ): "says what Harvester does not limit",
-    "The security page describes permissions, checks and limits.": "a reference to the promises themselves",
-    "Every way around them is a vulnerability:": "introduces a list whose items have tests",
-    "users with access to Secrets in `kube-system`": "says what Kubernetes permits",
-    "because all users of a machine can list the arguments of processes": "the reason of the words before it",
-    "A user who can create Services of type LoadBalancer can use all addresses of the pools for the cluster.": (
-        "says what Harvester does not limit"
-    ),
-    "Whoever gets port 80 of an address can, for example, pass the ACME HTTP-01 challenge for its host names.": (
-        "an effect outside of the product"
-    ),
-    (
-        "kube-vip announces every address in the annotations of a Service, and everybody who may change the Service "
-        "can write them again after the controller has withdrawn the address."
-    ): "says what kube-vip and Kubernetes do",
-    "The chart has a policy against that, `kubeVipPolicy`.": "introduces a table whose rows have tests",
-    "Set it to `deny` in a cluster with several tenants:": "an instruction",
-    "kube-vip can announce it until the first write of the controller, usually for less than a second.": (
-        "says what kube-vip does"
-    ),
-    (
-        "kube-vip also announces Services that this controller does not serve, such as those of the class "
-        "`kube-vip.io/kube-vip-class`: limit the classes that users can set, or set `kube-vip.harvesterClass` in the "
-        "chart."
-    ): "says what kube-vip does, and an instruction",
-}
-"""Text that promises nothing about the product, with the reason."""
-JOINING_WORDS: Final = {"and", "or"}
-"""Words that may stay between two parts of a promise."""
+TRUST_PAGE = ROOT / "tests" / "trust.md"
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -190,79 +146,3 @@ def test_each_row_about_trust_has_tests_that_run_and_assert_something() -> None:
     assert [name for name, tests in found.items() if len(tests) != 1] == []
     tests = [test for several in found.values() for test in several]
     assert [test.name for test in tests if test.is_left_out() or not test.has_an_assertion()] == []
-
-
-def blocks_of(markdown: str) -> Iterator[str]:
-    """Yield paragraphs, items of lists and rows of tables as one line each, without headings and targets of links."""
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
-    for heading in (r"^#.*$", r"^\|.*\|\n\|[-|]+\|$", r"^\*\*.*?\*\* "):
-        text = re.sub(heading, "", text, flags=re.MULTILINE)
-    for block in re.split(r"\n\s*\n|\n(?=- |\|)", text):
-        if line := " ".join(block.strip().removeprefix("- ").strip("| ").split()):
-            yield line
-
-
-def promises_of(markdown: str) -> Iterator[str]:
-    """Yield every sentence, and every row of a table."""
-    for block in blocks_of(markdown):
-        yield from re.split(r"(?<=\.) (?=[A-Z`])", block)
-
-
-def all_promises() -> list[str]:
-    scope = SECURITY_POLICY.read_text().partition("## Scope\n")[2].partition("\n## ")[0]
-    return [*promises_of(SECURITY_PAGE.read_text()), *promises_of(scope)]
-
-
-def words_without_a_test(promise: str, parts: set[str]) -> list[str]:
-    """Return the words of a promise that no part contains."""
-    covered = [False] * len(promise)
-    for part in parts:
-        start = promise.find(part)
-        if start >= 0:
-            covered[start : start + len(part)] = [True] * len(part)
-    rest = "".join(" " if is_covered else character for character, is_covered in zip(promise, covered, strict=True))
-    words = [word.strip(",;:.|()") for word in rest.split()]
-    return [word for word in words if word and word not in JOINING_WORDS]
-
-
-@pytest.mark.parametrize(
-    ("parts", "untested"),
-    [
-        ({"It stops", "`--all` removes everything"}, []),
-        ({"It stops"}, ["`--all`", "removes", "everything"]),
-        ({"stops", "`--all` removes everything"}, ["It"]),
-        ({"It stops at once", "`--all` removes everything"}, ["It", "stops"]),
-    ],
-)
-def test_words_of_a_promise_that_no_part_contains(parts: set[str], untested: list[str]) -> None:
-    assert words_without_a_test("It stops, and `--all` removes everything.", parts) == untested
-
-
-def test_page_is_split_into_its_promises() -> None:
-    markdown = """# Title
-
-**Part.** One [link](x.md).
-Two: a; b.
-
-| A | B |
-|---|---|
-| c | d |
-
-- e
-  f.
-- `G` h: I. J
-"""
-    assert list(promises_of(markdown)) == ["One link.", "Two: a; b.", "c | d", "e f.", "`G` h: I.", "J"]
-
-
-def test_each_promise_about_security_has_a_test() -> None:
-    parts = {test.text for test in marked_tests("security")} | NO_PROMISES.keys()
-    untested = {promise: words_without_a_test(promise, parts) for promise in all_promises()}
-    assert "\n".join(f"{promise} WITHOUT A TEST: {words}" for promise, words in untested.items() if words) == ""
-
-
-def test_each_part_that_a_test_names_is_in_one_promise() -> None:
-    parts = {test.text for test in marked_tests("security")} | NO_PROMISES.keys()
-    promises = all_promises()
-    # A part that is in two promises would be shown by the test of one of them.
-    assert [part for part in sorted(parts) if sum(part in promise for promise in promises) != 1] == []

@@ -1,6 +1,6 @@
 """Guests and kubelets that report false facts: no other machine becomes their Node, and no Node is lost by them.
 
-``docs/contributing/trust.md`` lists every such place, with its test.
+``tests/trust.md`` lists every such place, with its test.
 """
 
 import pytest

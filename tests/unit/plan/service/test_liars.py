@@ -1,6 +1,6 @@
 """Other programs and tenants that write false facts: no Service is ready, adopted or deleted because of them.
 
-``docs/contributing/trust.md`` lists every such place, with its test.
+``tests/trust.md`` lists every such place, with its test.
 """
 
 from typing import Any, Final

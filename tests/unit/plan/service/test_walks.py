@@ -1,18 +1,19 @@
-"""The walks of one Service on the page for contributors: real plans, write after write.
+"""Walks of one Service: real plans, write after write, as in ``walks.md``.
 
-``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes the tables into the page, else they are compared. Before each write, a
+``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes the tables, else they are compared. Before each write, a
 controller that has just started plans the same write, or waits for the time that the other one has waited already.
 """
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from devenv.contributor_tables import PAGE, table, with_section
+from devenv.contributor_tables import table, with_section
 from harvester_ccm import names
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import WHOLE_LOAD_BALANCERS, LoadBalancer
@@ -36,6 +37,7 @@ from tests.support.builders import ADDRESS, CLUSTER, DELETED_AT, UID, listed_sto
 from tests.support.merge_patch import merged, merged_strategically
 
 Document = dict[str, Any]
+WALKS: Final = Path(__file__).with_name("walks.md")
 WORDS: Final = {
     names.KUBE_VIP_ADDRESSES: "`loadbalancerIPs`",
     names.KUBE_VIP_IGNORE: "`ignore`",
@@ -43,7 +45,7 @@ WORDS: Final = {
     names.KUBE_VIP_HOST: "`vipHost`",
     names.IP_POOL: "`ip-pool`",
 }
-"""Short names of annotations on the page."""
+"""Short names of annotations in the tables."""
 
 
 class Walk:
@@ -271,11 +273,11 @@ def to_local() -> Walk:
 
 
 @pytest.mark.parametrize("walk", [life, switch, to_dhcp, to_local], ids=lambda walk: str(walk.__name__))
-def test_walk_on_the_page_is_that_of_the_plans(walk: Callable[[], Walk]) -> None:
+def test_walk_is_that_of_the_plans(walk: Callable[[], Walk]) -> None:
     head = ("What happens", "Phase", "Plan in", "Record", "Write")
-    page = PAGE.read_text(encoding="utf-8")
+    page = WALKS.read_text(encoding="utf-8")
     current = with_section(page, walk.__name__, table(head, walk().rows))
     if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
-        PAGE.write_text(current, encoding="utf-8")
+        WALKS.write_text(current, encoding="utf-8")
         return
     assert page == current, "run make generate"
