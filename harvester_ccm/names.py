@@ -455,7 +455,7 @@ class Reason(StrEnum):
     """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why. Fix:
     correct the Secret or the file; it is loaded within two seconds."""
     CREDENTIAL_RELOADED = "CredentialReloaded"
-    """Normal: what `CredentialNotReloaded` reported has ended: the kubeconfigs can be used, or that process ends."""
+    """Normal: the kubeconfigs can be used again, or the process that reported the problem has ended."""
     NOT_ELECTED = "LeaderElectionDisabled"
     """Warning: a controller with --leader-elect=false writes while another one holds the Lease. Fix: remove the flag,
     or stop one of them."""

@@ -61,14 +61,28 @@ class ReasonText(NamedTuple):
 
 
 def annotations_page() -> str:
-    """Return the page of annotations, labels, taints and finalizers."""
-    lines = ["# Annotations and labels"]
+    """Return the page of annotations, labels, taints and finalizers: first those that are set for this controller."""
     entries = sorted(keys(), key=lambda key: (key[1]["on"] != "Service", key[1]["on"], KINDS.index(key[1]["kind"])))
+    inputs = [entry for entry in entries if _is_input(entry[1])]
+    lines = ["# Annotations and labels", *_tables(inputs, "##")]
+    lines += ["", "## Bookkeeping", "", "Controllers, Harvester and Rancher write these. Keep them out of manifests."]
+    lines += _tables([entry for entry in entries if entry not in inputs], "###")
+    return _page(lines, "harvester_ccm/names.py")
+
+
+def _is_input(text: dict[str, str]) -> bool:
+    """Return whether users or administrators set a key on a Service or a Node."""
+    return "users" in text["source"] or (text["on"] == "Node" and "others" in text["source"])
+
+
+def _tables(entries: list[tuple[str, dict[str, str]]], level: str) -> Iterator[str]:
+    """Yield the lines of one table for each kind of object."""
     for thing, rows in groupby(entries, key=lambda key: key[1]["on"]):
         article = "an" if thing.startswith("E") else "a"
-        lines += ["", f"## On {article} {thing}", "", "| Key | Value | Meaning |", "|---|---|---|"]
-        lines += [_row(name, text) for name, text in rows]
-    return _page(lines, "harvester_ccm/names.py")
+        # A heading occurs once on the page.
+        title = f"On {article} {thing}" if level == "##" else f"{thing}s"
+        yield from ("", f"{level} {title}", "", "| Key | Value | Meaning |", "|---|---|---|")
+        yield from (_row(name, text) for name, text in rows)
 
 
 EVENTS = f"""\
