@@ -3,7 +3,7 @@
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
 
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from typing import Final
 
 import msgspec
@@ -25,6 +25,9 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.redaction import cut
 
+_LOCAL_PROGRAMS: Final = IPv4Network("127.0.0.0/24")
+"""Loopback addresses on which programs of a node listen, such as localhost and the resolver of systemd. The others
+stand for a network where the demo and the tests have none."""
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _MAX_DEVICE: Final = 15
 """Maximum length of the name of a network device (Linux, IFNAMSIZ)."""
@@ -339,7 +342,7 @@ def special_use(address: str) -> str:
         parsed = ip_address(address)
     except ValueError:
         return ""
-    if parsed.is_loopback:
+    if parsed in _LOCAL_PROGRAMS or parsed == IPv6Address("::1"):
         return "a loopback address"
     if parsed.is_link_local:
         return "a link-local address"
