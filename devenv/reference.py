@@ -152,9 +152,19 @@ def _rbac_row(title: str, permissions: list[Permission], settings: Settings) -> 
     group = permissions[0].resource.group
     name = next((f" `{one.name(settings)[1]}`" for one in permissions if one.name(settings)[1]), "")
     verbs = ", ".join(f"**{one.verb}**" if one.required else one.verb for one in permissions)
-    # The text above the tables explains watch.
-    effects = "; ".join(dict.fromkeys(one.effect for one in permissions if one.verb != "watch"))
-    return f"| `{title}`{f' ({group})' if group else ''}{name} | {verbs} | {effects} |"
+    return f"| `{title}`{f' ({group})' if group else ''}{name} | {verbs} | {_effects(permissions)} |"
+
+
+def _effects(permissions: list[Permission]) -> str:
+    """Return the effects of missing verbs, each with its verbs if there are several."""
+    verbs: dict[str, list[str]] = {}
+    for one in permissions:
+        # The text above the tables explains watch.
+        if one.verb != "watch":
+            verbs.setdefault(one.effect, []).append(one.verb)
+    if len(verbs) == 1:
+        return next(iter(verbs))
+    return "; ".join(f"{', '.join(missing)}: {effect}" for effect, missing in verbs.items())
 
 
 def write_pages() -> None:

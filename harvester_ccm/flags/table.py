@@ -59,7 +59,8 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Name of the cloud provider. The only valid value is harvester."),
     Flag("management-network", types.NETWORK, "", Group.HARVESTER,
          "Harvester network that selects node addresses and IP pools, as namespace/name or as a name in the namespace "
-         "default. Default: the first network interface of each VM."),
+         "default. Without it, the kubelet's address, the current InternalIP or --node-ip-cidr selects the interface, "
+         "and otherwise a new Node uses its first one."),
     Flag("concurrent-service-syncs", types.WORKERS, "16", Group.SERVICES,
          "Number of Services that are reconciled at the same time, at most 1000. The default of the Go provider is 1."),
     Flag("require-load-balancer-class", types.SWITCH, "false", Group.SERVICES,
