@@ -626,8 +626,8 @@ def test_token_is_in_no_argument_of_a_process(addon: Addon) -> None:
 @pytest.mark.security("No command puts the token into an argument")
 @pytest.mark.security("Secret `kube-system/cloud-config`")
 def test_manifest_with_the_credential_is_written_as_on_the_page(tmp_path: Path) -> None:
-    """The commands of the page about RKE2, in a copy of the checkout."""
-    page = (ROOT / "docs" / "installation" / "rke2.md").read_text()
+    """The commands of the page about preparations, in a copy of the checkout."""
+    page = (ROOT / "docs" / "installation" / "prepare.md").read_text()
     commands = re.search(r"## \d\. Write the manifest\n.*?```sh\n(.*?)```", page, re.DOTALL)
     assert commands is not None
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
