@@ -191,8 +191,10 @@ class ApiClient:
         self, resource: Resource[T], path: str, query: Mapping[str, str], listing: "_Listing[T]"
     ) -> ListMeta:
         """Add the objects of a page to a list; return the metadata of the page. Its body is not kept."""
-        page = self._read(_decode_list, await self._request_page(path, query, listing), f"GET {path}")
+        body = await self._request_page(path, query, listing)
+        page = self._read(_decode_list, body, f"GET {path}")
         raws = page.items or []
+        listing.choose_size(len(raws), len(body), self.page_objects)
         listing.objects += len(raws)
         self._listed += len(raws)
         if not raws:
@@ -212,15 +214,11 @@ class ApiClient:
         while True:
             request = Request("GET", path, {"limit": str(listing.page_objects), **query})
             try:
-                page = await self._exchange(request, self._timeout)
+                return await self._exchange(request, self._timeout)
             except errors.AnswerTooLarge:
                 if listing.page_objects == 1:
                     raise
                 listing.page_objects = max(listing.page_objects // 10, 1)
-            else:
-                # The next objects can be small again.
-                listing.page_objects = min(listing.page_objects * 2, self.page_objects)
-                return page
 
     def _check_progress(self, token: str, listing: "_Listing[T]", request: str) -> None:
         """Raise UnexpectedAnswer if the list that a continue token belongs to would never end."""
@@ -489,6 +487,15 @@ class _Listing(Generic[T]):
         self.empty_pages = 0
         self.tokens: set[int] = set()
         """The hashes of the continue tokens so far."""
+
+    def choose_size(self, objects: int, size: int, most: int) -> None:
+        """Choose the next page by the bytes of the last one: as many objects as fill half of the limit.
+
+        Pages grow twofold at most: the objects after small ones can be large, and a page above the limit is read twice.
+        """
+        if objects:
+            fitting = objects * ANSWER_LIMIT // (2 * size)
+            self.page_objects = max(1, min(fitting, 2 * self.page_objects, most))
 
 
 def _open_pool(credentials: Credentials, open_socket: aiohttp.SocketFactoryType | None = None) -> aiohttp.ClientSession:

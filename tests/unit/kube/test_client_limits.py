@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -89,21 +90,34 @@ async def test_page_of_more_than_8_mib_is_requested_with_fewer_objects_and_then_
         assert server.sent < 4 * (ANSWER_LIMIT + BUFFERS)
 
 
-async def test_objects_that_are_together_too_large_are_read_on_smaller_pages() -> None:
-    """A tenant can create Services of 256 KiB each; those after them can be small again."""
+SIZES: dict[str, tuple[list[int], list[int]]] = {
+    "small": ([1] * 2000, [500, 500, 500, 500]),
+    "large": ([255] * 60, [500, 50, 5, 10, 16, 16, 16]),
+    "large ones behind small ones": ([1] * 500 + [255] * 60, [500, 500, 50, 5, 10, 16, 16, 16]),
+    "small ones behind large ones": ([1400] * 8 + [1] * 1000, [500, 50, 5, 2, 2, 4, 8, 16, 32, 64, 128, 256, 500]),
+}
+"""KiB of the objects of a list, and the limits of the requests."""
+
+
+@pytest.mark.parametrize(("sizes", "limits"), SIZES.values(), ids=SIZES.keys())
+async def test_pages_have_as_many_objects_as_fill_half_of_the_limit(sizes: list[int], limits: list[int]) -> None:
+    """A tenant can create Services of 256 KiB each. A page above the limit is read twice."""
 
     def answer(path: str) -> Reply:
-        limit = int(path.partition("limit=")[2].partition("&")[0])
-        is_last = "continue=" in path
-        size = 1 * MIB if limit <= 50 or is_last else 40 * MIB
-        token = b"" if is_last else b"next"
-        return Reply(padded(PAGE.replace(b'"1"', b'"1","continue":"%s"' % token), size, PAGE_END))
+        query = parse_qs(path.partition("?")[2])
+        first = int(query.get("continue", ["0"])[0])
+        last = min(first + int(query["limit"][0]), len(sizes))
+        items = [
+            {"metadata": {"name": f"web-{number}", "annotations": {"a": "x" * 1024 * sizes[number]}}}
+            for number in range(first, last)
+        ]
+        return Reply(whole(page(*items, token=str(last) if last < len(sizes) else "")))
 
     async with hostile_server(answer) as server, client_of(server) as client:
         found = await client.list(SERVICES)
-        assert [item.metadata.name for item in found.items] == ["web", "web"]
-        limits = [int(path.partition("limit=")[2].partition("&")[0]) for path in server.requests]
-        assert limits == [500, 50, 100]
+        assert [item.metadata.name for item in found.items] == [f"web-{number}" for number in range(len(sizes))]
+        requested = [int(parse_qs(path.partition("?")[2])["limit"][0]) for path in server.requests]
+    assert requested == limits
 
 
 @pytest.mark.parametrize("token", ["same", "alternating", "new", "long"])
