@@ -316,12 +316,14 @@ class Interface(Model, frozen=True, kw_only=True):
 
     name: str = ""
     interface_name: str = ""
+    mac: str = ""
     ip_address: str = ""
     ip_addresses: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Cut what the guest agent says."""
         force_setattr(self, "interface_name", cut(self.interface_name))
+        force_setattr(self, "mac", cut(self.mac))
         force_setattr(self, "ip_address", cut(self.ip_address))
         if self.ip_addresses:
             force_setattr(self, "ip_addresses", tuple(map(cut, self.ip_addresses[:MAX_ADDRESSES])))
@@ -407,11 +409,15 @@ def decode_instance(source: bytes) -> VirtualMachineInstance:
     """Decode a VMI with what is read of it. Raises msgspec.DecodeError, and ValueError if that is too much.
 
     Devices that are in none of its networks are left out: a guest agent lists one for each pod (``cali…``, ``veth…``).
-    Without them, the view changes only when a NIC of the VM does.
+    Without them, the view changes only when a NIC of the VM does. One over a NIC stays, such as a bridge: it has the
+    MAC of the NIC.
     """
     instance = _decode_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
-    kept = tuple(entry for entry in instance.interfaces if entry.name in networks)
+    nics = tuple(entry for entry in instance.interfaces if entry.name in networks)
+    macs = {nic.mac for nic in nics} - {""}
+    over = {entry.mac: entry for entry in instance.interfaces if not entry.name and entry.mac in macs}
+    kept = (*nics, *over.values())
     return limited(replace(instance, status=replace(instance.status, interfaces=kept)), source)
 
 

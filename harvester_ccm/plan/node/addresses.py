@@ -315,7 +315,21 @@ def _listed(addresses: Iterable[IPAddress]) -> str:
 
 def _no_address(facts: AddressFacts, networks: Iterable[str]) -> EventMessage:
     unusable = "".join(f"; {address} is unusable ({reason})" for address, reason in facts.unusable.items())
+    unusable = f"{unusable}{_on_other_devices(facts)}"
     return _warning(facts.vmi, NodeReason.NO_ADDRESS, network=list(networks), unusable=unusable)
+
+
+def _on_other_devices(facts: AddressFacts) -> str:
+    """Return a sentence about a bridge or a bond that the guest made over a NIC: it has the MAC of the NIC."""
+    macs = {interface.mac for interface in facts.vmi.interfaces if interface.name in facts.candidates} - {""}
+    found = [
+        f"{interface.addresses[0]} on {interface.interface_name}"
+        for interface in facts.vmi.interfaces
+        if not interface.name and interface.mac in macs and interface.addresses
+    ]
+    if not found:
+        return ""
+    return f". It reports {abbreviate(found)}, a device over this NIC: name the address with the kubelet's --node-ip"
 
 
 def _none_in_cidr(facts: AddressFacts, interface: Interface) -> EventMessage:
@@ -372,7 +386,7 @@ def _provided_not_found(facts: AddressFacts, interface: Interface) -> EventMessa
         addresses=missing,
         network=interface.network,
         own=list(interface.own),
-        elsewhere=f". It is on interface {', '.join(others)}" if others else "",
+        elsewhere=f". It is on interface {', '.join(others)}" if others else _on_other_devices(facts),
     )
 
 

@@ -145,8 +145,8 @@ def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
     if node.ready == "True":
         return LifecyclePlan(_shutdown_patch(node, Power.ON))
     if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
-        if not snapshot.is_current:
-            # The VM can have been started or stopped since the cache was current.
+        # The VM can have been started or stopped since the cache was current.
+        if match.runs_other_machine or not snapshot.is_current:
             return LifecyclePlan()
         state = state_of(match.vm)
         return LifecyclePlan(_shutdown_patch(node, state.power), cause=_cause(node, match.vm, state))

@@ -72,7 +72,7 @@ class Match(Struct, frozen=True):
     event: EventMessage | None = None
     """Warning about the VM that was found."""
     runs_other_machine: bool = False
-    """Whether the running instance of the VM is another machine than the Node, so that it has other addresses."""
+    """Whether the VM is another machine than the Node, so that its addresses and its power state are not the Node's."""
     rival: str = ""
     """Name of another Node with the same VM, which the problem or the event is about."""
 
@@ -126,7 +126,9 @@ def _identified_vm(store: NodeStore, node: Node) -> Match:
     outage = unreadable(store)
     if outage is not None:
         return Match(problem=outage)
-    return match or Match(problem=_not_found(node, store.cluster))
+    # A Node that was initialized without a provider ID may be a machine that Harvester never had.
+    is_other_machine = was_initialized(node) and not node.spec.provider_id
+    return match or Match(problem=_not_found(node, store.cluster), unmanaged=is_other_machine)
 
 
 def _by_other_identity(store: NodeStore, node: Node) -> Match | None:
@@ -192,8 +194,14 @@ def _contradicted(
     """Return the Warning about a VM that has an identity of the Node, but is not its own."""
     effect = _KEPT if was_initialized(node) else _UNCHANGED
     if contradiction is Contradiction.UUID:
-        return _other_machine(node, vm, effect)
+        return _other_machine(node, vm, f"{effect}{_with_system_uuid(store, node)}")
     return _of_other_cluster(store, vm, by, effect)
+
+
+def _with_system_uuid(store: NodeStore, node: Node) -> str:
+    """Return a sentence about the VM that has the system UUID of the Node; empty if none has."""
+    match = _by_system_uuid(store, node)
+    return f". VM {match.vm.object.metadata.key} has this Node's system UUID" if match is not None and match.vm else ""
 
 
 def _of_other_cluster(store: NodeStore, vm: VM, by: MatchedBy | None, effect: str = _UNCHANGED) -> EventMessage:

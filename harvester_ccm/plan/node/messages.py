@@ -30,7 +30,8 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "No VM in namespace {namespace} of Harvester has this Node's provider ID, system UUID, name, or guest host "
         "name {node}",
         "If its VM is in another namespace, correct that of the cloud-config. If its VM has another name, {need}. If "
-        "the machine is not a VM of this Harvester, remove it from the cluster",
+        "the machine is not a VM of this Harvester, remove taint {taint} from the Node, or give its kubelet another "
+        "--provider-id",
     ),
     NodeReason.VM_AMBIGUOUS: Template(
         "Several VMs have the {identity}: {names}",
@@ -107,7 +108,7 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "Give one of the Nodes another address: check --node-ip of the kubelets, static addresses, DHCP, and machine "
         "IDs that were cloned with an image. If a Node is not used any more, stop its VM",
     ),
-    NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changed from {before} to {after} ({reasons})"),
+    NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changes from {before} to {after} ({reasons})"),
     NodeReason.DELETION_BLOCKED: Template(
         "The VM of this Node does not exist, but deletion is blocked: {why}",
         "If the VM is deleted, delete the Node",

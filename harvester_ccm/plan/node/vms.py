@@ -215,16 +215,15 @@ class Contradiction(Enum):
     CLUSTER = auto()
     """The VM is labeled for another cluster."""
     UUID = auto()
-    """The running instance of the VM has another firmware UUID than the Node's system UUID."""
+    """The firmware UUID of the VM, or of its template while it is stopped, is not the system UUID of the Node."""
 
 
 def contradiction_of(node: Node, vm: VM) -> Contradiction | None:
     """Return a sign that the VM is not that of the Node, or None."""
     if vm.membership is Membership.FOREIGN:
         return Contradiction.CLUSTER
-    if vm.vmi is None:
-        return None
-    if compare_uuids(node, _firmware_uuid(vm.vmi.spec)) is UUIDComparison.DIFFERENT:
+    firmware_uuid = _template_uuid(vm.object) if vm.vmi is None else _firmware_uuid(vm.vmi.spec)
+    if compare_uuids(node, firmware_uuid) is UUIDComparison.DIFFERENT:
         return Contradiction.UUID
     return None
 

@@ -290,6 +290,18 @@ def test_work_grows_linearly_with_the_addresses() -> None:
     assert twice_as_many < 2.5 * few
 
 
+def test_address_on_a_bridge_of_the_guest_is_named() -> None:
+    nic = {"name": "nic-1", "interfaceName": "eth0", "mac": "02:00:00:00:00:01"}
+    bridge = {"interfaceName": "br0", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.5"]}
+    of_pods = {"interfaceName": "cni0", "mac": "02:00:00:00:00:09", "ipAddresses": ["10.42.0.1"]}
+    machine = instance(networks=TWO_NICS[:1], interfaces=[nic, bridge, of_pods])
+    for target in (new(), new("10.0.0.5")):
+        problem = planned(target, machine).problem
+        assert problem is not None
+        assert problem.cause.count(". It reports 10.0.0.5 on br0, a device over this NIC: name the address with") == 1
+        assert "cni0" not in problem.cause
+
+
 ADDRESSES = st.lists(
     st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.100", "192.168.5.1", "fd00::1", "fd00::2", "fe80::1", "x"]),
     max_size=4,

@@ -135,7 +135,7 @@ def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
     view = observe(MACHINES, target, virtual_ips=Owners(), settings=node_settings(monitor_period=0.0))
     (event,) = plan_node(view).events_after_write
     assert event.message == (
-        "InternalIP changed from 10.0.0.9 to 10.0.0.1 (10.0.0.1: first IPv4 address of the interface, "
+        "InternalIP changes from 10.0.0.9 to 10.0.0.1 (10.0.0.1: first IPv4 address of the interface, "
         "10.0.0.9: not reported by the VM)"
     )
 

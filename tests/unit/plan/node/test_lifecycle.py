@@ -105,6 +105,11 @@ def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan
     assert planned(target, [vm(printable=printable, firmware=UUID)]) == plan
 
 
+def test_stopped_vm_with_another_uuid_taints_nothing() -> None:
+    machine = vm(printable="Stopped", firmware="99992222-3333-4444-5555-666677778888")
+    assert planned(lost(system_uuid=UUID), [machine]) == ""
+
+
 @pytest.mark.parametrize("printable", ["Running", "Stopping"], ids=["host failed", "stopping"])
 def test_shutdown_taint_stays_while_the_instance_exists(printable: str) -> None:
     assert planned(lost(taints=[SHUTDOWN]), [vm(printable=printable, ready=False)], vmis=[instance()]) == "changing"

@@ -88,7 +88,7 @@ def found(
         pytest.param(
             node(system_uuid=NAMED), [vm("w1", labels=FOREIGN, firmware=NAMED)], "VMClusterMismatch", id="derived UUID"
         ),
-        pytest.param(node(), [vm("other")], "VMNotFound", id="none"),
+        pytest.param(node(), [vm("other")], "VMNotFound!", id="none"),
         pytest.param(node(provider_id="k3s://w1", system_uuid=UUID_A), [LABELED], "ProviderMismatch!", id="foreign ID"),
         pytest.param(
             node(provider_id="harvester://uid-w1", annotations={VM_ANNOTATION: "x/w1"}),
@@ -125,11 +125,11 @@ def test_event_about_a_foreign_provider_id_names_the_usual_causes(provider_id: s
         pytest.param("w1", {"a": "w1", "b": "w2"}, "a by host name", id="equal"),
         pytest.param("w1", {"a": "W1.example.com."}, "a by host name", id="guest with domain"),
         pytest.param("w1.example.com", {"a": "w1"}, "a by host name", id="Node with domain"),
-        pytest.param("w1.example.com", {"a": "w1.example.org"}, "VMNotFound", id="other domain"),
+        pytest.param("w1.example.com", {"a": "w1.example.org"}, "VMNotFound!", id="other domain"),
         pytest.param("w1", {"a": "w1.example.com", "b": "w1"}, "b by host name", id="exact one first"),
         pytest.param("w1", {"a": "w1", "b": "w1"}, "VMAmbiguous", id="two guests"),
-        pytest.param("localhost", {"a": "localhost"}, "VMNotFound", id="guest without a name"),
-        pytest.param("w1", {"foreign": "w1"}, "VMNotFound", id="other cluster"),
+        pytest.param("localhost", {"a": "localhost"}, "VMNotFound!", id="guest without a name"),
+        pytest.param("w1", {"foreign": "w1"}, "VMNotFound!", id="other cluster"),
     ],
 )
 def test_host_name_of_the_guest(name: str, hostnames: dict[str, str], expected: str) -> None:
@@ -158,6 +158,18 @@ def test_clones_with_one_system_uuid(
 ) -> None:
     clones = [vm(name, firmware=UUID_A, labels=label) for name, label in zip(names, labels, strict=True)]
     assert found(node(system_uuid=UUID_A), *clones) == expected
+
+
+def test_stopped_vm_with_another_uuid_is_not_this_machine() -> None:
+    """A second VM, restored from a backup of the first, boots under the name of its Node."""
+    of = node(provider_id="harvester://uid-w1", system_uuid=UUID_B)
+    vms = (vm("w1", firmware=UUID_A, printable="Stopped"), vm("w1-restored", firmware=UUID_B))
+    match = find_vm(store(vms, nodes=(of,)), of)
+    assert match.runs_other_machine
+    assert match.event is not None
+    assert match.event.reason is NodeReason.VM_IDENTITY_MISMATCH
+    assert "VM prod/w1 might be a clone" in match.event.cause
+    assert match.event.cause.endswith(". VM prod/w1-restored has this Node's system UUID")
 
 
 @pytest.mark.parametrize(("labels", "advises_label"), [(OWN, False), ({}, True)], ids=["both have it", "none has it"])
