@@ -154,7 +154,7 @@ def _status_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> ObjectSt
         return ObjectStatus(State.DELETING, service.metadata.deletion_timestamp or "", reasons)
     condition = service.ready_condition
     since = ""
-    if condition is not None and condition.status == "False":
+    if condition is not None and condition.status == "False" and snapshot.has_had_address:
         since = condition.last_transition_time or ""
     if service.addresses:
         return ObjectStatus(State.DEGRADED if reasons else State.READY, since, reasons)
@@ -174,7 +174,7 @@ def _reasons_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> list[St
         first = _reason_of(verdict)
     elif condition is not None:
         first = StatusReason(condition.reason, condition.message)
-    elif warnings or not isinstance(verdict, NotReady) or _is_expected(snapshot, verdict):
+    elif not isinstance(verdict, NotReady) or _is_expected(snapshot, verdict, has_warnings=bool(warnings)):
         return warnings
     else:
         first = _reason_of(verdict)
@@ -196,12 +196,14 @@ def _reason_of(verdict: NotReady) -> StatusReason:
     return StatusReason(str(verdict.reason), verdict.message.prose, verdict.message.command)
 
 
-def _is_expected(snapshot: ServiceSnapshot, verdict: NotReady) -> bool:
-    """Return whether a wait is no problem: a deletion goes on, or the load balancer works during an outage."""
+def _is_expected(snapshot: ServiceSnapshot, verdict: NotReady, *, has_warnings: bool) -> bool:
+    """Return whether a wait is no problem: a deletion goes on, or the Service has its address meanwhile.
+
+    An outage is reported only once, and with an address, Warnings are the reasons.
+    """
     if snapshot.is_leaving:
         return True
-    # An outage is reported only once.
-    return bool(snapshot.service.addresses) and verdict.reason in _WORKING
+    return bool(snapshot.service.addresses) and (has_warnings or verdict.reason in _WORKING)
 
 
 def warnings_in(events: Iterable[EventMessage | None]) -> list[StatusReason]:

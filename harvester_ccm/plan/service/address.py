@@ -15,10 +15,12 @@ def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
     """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
     if not address:
         return None
-    published = snapshot.shown_address if snapshot.record is None else snapshot.record.address
-    for former in (published, load_balancer.address):
-        if former not in {"", names.DHCP_ADDRESS, address}:
-            return _changed(load_balancer, former, address)
+    # The status may be another program's. A provider copies the lease, or without a record all that it publishes.
+    former = load_balancer.address
+    if snapshot.record is not None and snapshot.record.address != names.DHCP_ADDRESS:
+        former = snapshot.record.address
+    if former not in {"", names.DHCP_ADDRESS, address}:
+        return _changed(load_balancer, former, address)
     if snapshot.service.addresses and not _is_recreated(snapshot, load_balancer, address):
         return None
     backends = ", ".join(sorted(load_balancer.backends))

@@ -50,7 +50,7 @@ def ignored_on_vm_load_balancer(
             *_project(request, load_balancer),
             *_ipv6(service),
             *_pool_with_dhcp(request, load_balancer),
-            *_hidden_by_harvester(service),
+            *_hidden_by_harvester(service, is_checked=bool(request.health_check)),
         ]
     )
 
@@ -62,7 +62,7 @@ def ignored_on_secondary(service: Service, request: Request, primary: Service, *
     """
     ignored = [*_set_on_primary(request, primary), *_other_address(service, primary), *_ipv6(service)]
     if is_vm:
-        ignored.extend(_hidden_by_harvester(service))
+        ignored.extend(_hidden_by_harvester(service, is_checked=False))
     return _warning(ignored)
 
 
@@ -160,8 +160,11 @@ def _pool_with_dhcp(request: Request, load_balancer: LoadBalancer | None) -> Ite
         yield Ignored(f"annotation {names.IP_POOL}", "the address comes from DHCP")
 
 
-def _hidden_by_harvester(service: Service) -> Iterator[Ignored]:
-    """Yield the settings that have no effect if Harvester announces the address."""
+def _hidden_by_harvester(service: Service, *, is_checked: bool) -> Iterator[Ignored]:
+    """Yield the settings that have no effect if Harvester announces the address.
+
+    With a health check, externalTrafficPolicy Local has an effect: only nodes with an endpoint get traffic.
+    """
     spec = service.spec
     if spec.load_balancer_source_ranges:
         # A NetworkPolicy in the cluster is no way out: the pods see the addresses of Harvester's hosts.
@@ -172,8 +175,11 @@ def _hidden_by_harvester(service: Service) -> Iterator[Ignored]:
         yield Ignored("spec.loadBalancerSourceRanges", reason)
     if spec.session_affinity == "ClientIP":
         yield Ignored("spec.sessionAffinity ClientIP", "the nodes see Harvester's hosts, not the clients")
-    if spec.external_traffic_policy == "Local":
-        reason = "Harvester's hosts hide it; nodes without an endpoint only drop traffic"
+    if spec.external_traffic_policy == "Local" and not is_checked:
+        reason = (
+            "Harvester's hosts hide it; nodes without an endpoint only drop traffic: set spec.externalTrafficPolicy to "
+            f"Cluster, or set annotation {names.HEALTH_CHECK_PORT}"
+        )
         yield Ignored("the client address of spec.externalTrafficPolicy Local", reason)
     if spec.allocate_load_balancer_node_ports is False:
         without = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]

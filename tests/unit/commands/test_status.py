@@ -247,6 +247,27 @@ def test_service_that_shows_the_address_of_a_node_is_listed(
     assert any(problem.startswith(line) for problem in problems(result.out)) is enabled
 
 
+def test_service_that_waits_counts_from_its_creation_and_first_says_what_for(run: Runner, serve: ClusterServer) -> None:
+    waiting = not_updated_condition(objects.service(annotations={**HELD, HEALTH_CHECK_PORT: "9999"}))
+    flags = serve(objects.home(), objects.lease(), waiting, balancer(address=""))
+    rows = run("status", "-o", "json", *flags).document["problems"]
+    assert [row["reason"] for row in rows][:2] == ["Queued", "InvalidAnnotation"]
+    assert {row["since"] for row in rows} == {objects.CREATED}
+
+
+def not_updated_condition(service: Json) -> Json:
+    """Return a Service whose condition became False just now."""
+    service["status"]["conditions"] = [
+        {
+            "type": LOAD_BALANCER_READY,
+            "status": "False",
+            "reason": "Queued",
+            "lastTransitionTime": "2999-01-01T00:00:00Z",
+        }
+    ]
+    return service
+
+
 def lease(seconds: float, holder: str) -> Json:
     """Return a Lease that was renewed some seconds ago."""
     one = objects.lease()

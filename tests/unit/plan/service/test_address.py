@@ -56,8 +56,9 @@ EVENTS: dict[str, tuple[Service, LoadBalancer, str, str]] = {
         OTHER,
         f"Warning The address changed from {ADDRESS} to {OTHER}",
     ),
-    "another one than the load balancer has": (
-        served(),
+    "another one than the load balancer has, whose copy is old": (served(), allocated(address=OTHER), ADDRESS, ""),
+    "another one than an earlier provider published": (
+        service(ours=True, address=OTHER),
         allocated(address=OTHER),
         ADDRESS,
         f"Warning {MOVED}",
@@ -67,6 +68,12 @@ EVENTS: dict[str, tuple[Service, LoadBalancer, str, str]] = {
         allocated(address=OTHER, spec={"ipPool": "vlan100"}),
         ADDRESS,
         f"Warning The address changed from {OTHER} to {ADDRESS}",
+    ),
+    "the first one, and another program wrote the status": (
+        service(address=OTHER),
+        marked(ip=ADDRESS),
+        ADDRESS,
+        f"Normal {NEW}",
     ),
     "the same, on a new load balancer": (
         service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ""}),

@@ -256,6 +256,11 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
         IGNORED,
         "externalTrafficPolicy Local",
     ),
+    "local traffic policy with a health check": (
+        {"annotations": {**VM, HEALTH_CHECK_PORT: "80"}, "spec": {"externalTrafficPolicy": "Local"}},
+        "",
+        "",
+    ),
     "dual stack": ({"spec": DUAL}, IGNORED, "IPv6 of spec.ipFamilies"),
     "dual stack preferred": (
         {"spec": {**DUAL, "ipFamilyPolicy": "PreferDualStack"}},
