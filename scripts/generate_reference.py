@@ -41,7 +41,7 @@ STATUS_REASONS = {
     "NodeAddressPublished": "a Service shows the address of a Node, usually from K3s ServiceLB. Disable ServiceLB.",
     "NodeNotReady": "the kubelet of an initialized Node reports a fault, or nothing. Check the kubelet in the VM.",
     "Orphaned": "a load balancer has no Service. The message states when it is deleted, or what prevents that.",
-    "SameCluster": "both kubeconfigs lead to Harvester. Set `--kubeconfig` to the one of the guest cluster.",
+    "SameCluster": "both kubeconfigs lead to the guest cluster. Set `--cloud-config` to the one of Harvester.",
     "Uninitialized": "a Node is initialized next. If that lasts, see its Events.",
     "Unmanaged": "the controller does not manage the object; the message states why.",
 }

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -301,13 +302,50 @@ def _renamed(settings: Settings, name: str) -> Settings:
     return replace(settings, harvester=replace(settings.harvester, cluster_name=name), warnings=warnings)
 
 
+class _Served(Struct):
+    name: str = ""
+
+
+class _ResourceList(Struct):
+    """The resources of an API version, from discovery."""
+
+    resources: tuple[_Served, ...] = ()
+
+
+_decode_resources: Final = msgspec.json.Decoder(_ResourceList).decode
+
+
+async def served_resources(client: ApiClient, api_version: str) -> set[str] | KubeError:
+    """Return the names of the resources that a server serves in an API version, or the error of the request."""
+    found = await request_or_error(client.read(f"/apis/{api_version}", _decode_resources))
+    return found if isinstance(found, KubeError) else {resource.name for resource in found.resources}
+
+
+async def is_harvester(client: ApiClient) -> bool:
+    """Return whether a server is a Harvester: only Harvester serves load balancers of its own."""
+    served = await served_resources(client, LOAD_BALANCERS.api_version)
+    return not isinstance(served, KubeError) and LOAD_BALANCERS.plural in served
+
+
+def guest_is_harvester(client: ApiClient) -> str:
+    """Return what is wrong with a kubeconfig that leads to Harvester instead of the guest cluster."""
+    origin = client.credentials.origin
+    return (
+        f"the kubeconfig {origin} leads to a Harvester ({client.credentials.server}), not to the guest cluster. Set "
+        "--kubeconfig to a kubeconfig of the guest cluster, or choose its context with kubectl config use-context"
+    )
+
+
 async def read_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
     """Return the store of both clusters.
 
     Raises KubeError if Services or Nodes cannot be listed, and ConfigurationError if the name of the cluster is not
-    known. Without the load balancers the name is not needed: nothing is said about them.
+    known, or the kubeconfig leads to a Harvester. Without the load balancers the name is not needed: nothing is said
+    about them.
     """
-    clusters = await list_clusters(context, guest, harvester)
+    clusters, is_swapped = await asyncio.gather(list_clusters(context, guest, harvester), is_harvester(guest))
+    if is_swapped:
+        raise ConfigurationError([guest_is_harvester(guest)])
     store = clusters.store
     error = store.problem(SERVICES, NODES)
     if error is not None:

@@ -31,8 +31,11 @@ from harvester_ccm.commands.clusters import (
     REQUEST_SECONDS,
     TITLES,
     ClusterStore,
+    guest_is_harvester,
+    is_harvester,
     list_clusters,
     request_or_error,
+    served_resources,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, live_holder, read_lease, reports_of_controllers
 from harvester_ccm.commands.node_addresses import (
@@ -85,19 +88,6 @@ _decode_version: Final = msgspec.json.Decoder(dict[str, object]).decode
 NAME_CHECK: Final = "cluster name"
 DRY_RUN_SECONDS: Final = 5.0
 """Time for the dry run. Longer than a slow server needs, and short for a person: a webhook that hangs may take 30 s."""
-
-
-class _Served(Struct):
-    name: str = ""
-
-
-class _ResourceList(Struct):
-    """The resources of an API version, from discovery."""
-
-    resources: tuple[_Served, ...] = ()
-
-
-_decode_resources: Final = msgspec.json.Decoder(_ResourceList).decode
 
 
 class Result(StrEnum):
@@ -452,6 +442,10 @@ class ClusterCheck:
             requests += [admission, requested, network]
             versions = Check(where, "API versions", *await check_versions(client))
             yield versions
+        elif await is_harvester(client):
+            cause, _, advice = guest_is_harvester(client).partition(". ")
+            versions = Check(where, "API versions", Result.FAILED, cause, advice)
+            yield versions
         if Result.FAILED in (credential.result, versions.result):
             self.is_usable = False
             for request in requests:
@@ -550,13 +544,12 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
     needed = (LOAD_BALANCERS, VIRTUAL_MACHINES)
-    reads = (client.read(f"/apis/{resource.api_version}", _decode_resources) for resource in needed)
-    answers = await asyncio.gather(*map(request_or_error, reads))
+    answers = await asyncio.gather(*(served_resources(client, resource.api_version) for resource in needed))
     missing: list[str] = []
     for resource, served in zip(needed, answers, strict=True):
         if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
             return Result.FAILED, f"unknown: {served}", ""
-        if resource.plural not in _names_of(served):
+        if isinstance(served, errors.NotServed) or resource.plural not in served:
             missing.append(f"{resource.plural} of {resource.api_version}")
     if missing:
         advice = (
@@ -565,13 +558,6 @@ async def check_versions(client: ApiClient) -> Finding:
         )
         return Result.FAILED, f"not served: {', '.join(missing)}", advice
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
-
-
-def _names_of(served: _ResourceList | errors.KubeError) -> set[str]:
-    """Return the resources of an API version; none if it is not served."""
-    if isinstance(served, errors.KubeError):
-        return set()
-    return {resource.name for resource in served.resources}
 
 
 async def check_requests(client: ApiClient) -> Finding:

@@ -209,8 +209,7 @@ def _slow_servers(connection: Connection) -> Iterator[str]:
 
 
 def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
-    is_same = guest.credentials.server == harvester.credentials.server
-    if is_same and isinstance(error, NotServed):
+    if guest.credentials.server == harvester.credentials.server and isinstance(error, NotServed):
         # Only Harvester serves load balancers, so nothing else is wrong with this server.
         text = (
             f"The cloud-config {harvester.credentials.origin} leads to the guest cluster, not to Harvester. Set "
@@ -220,12 +219,6 @@ def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiCl
         return
     if error is not None:
         yield "Harvester", ObjectStatus(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
-    if is_same:
-        text = (
-            f"The kubeconfig {guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the "
-            "guest cluster"
-        )
-        yield "Guest", ObjectStatus(State.NONE, reasons=(StatusReason("SameCluster", text),))
 
 
 def _kinds_with_writes(planned: Iterable[Planned], nodes: Iterable[PlannedNode]) -> set[str]:

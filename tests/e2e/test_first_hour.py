@@ -106,7 +106,13 @@ class Hour:
         line = ["harvester-ccm", *words, *(f"--{name}={value}" for name, value in flags.items())]
         self._capsys.readouterr()
         await asyncio.to_thread(main, line, {})
-        return self._capsys.readouterr().out
+        self._printed = self._capsys.readouterr()
+        return self._printed.out
+
+    async def complaint(self) -> str:
+        """Return the first line that ``status`` prints to standard error."""
+        await self.command("status")
+        return self._printed.err.splitlines()[0]
 
     async def problems(self) -> list[str]:
         """Return the problems of ``status``, each as one line."""
@@ -301,6 +307,6 @@ async def replicas(hour: Hour) -> None:
     halted.kill()
 
     shutil.copy(hour.stage.scene.harvester.admin_kubeconfig, hour.kubeconfig)
-    await hour.sees("kubeconfig of another cluster", "Guest: ")
+    hour.lines["kubeconfig of another cluster"] = await hour.complaint()
     assert await hour.stage.ended(standby) == 1
     assert "cluster replaced" in standby.log

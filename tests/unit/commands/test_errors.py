@@ -123,3 +123,19 @@ def test_cleanup_reports_the_error_of_harvester(run: Runner, outage: Outage) -> 
     assert "error: Harvester: loadbalancers is forbidden, Authorization: Bearer [removed]\n" in result.err
     outage.expired("cloud-config")
     assert "The controller reloads it; a command takes it with --cloud-config." in run(*words).err
+
+
+@READERS
+def test_kubeconfig_of_a_harvester_ends_the_command(run: Runner, outage: Outage, words: str) -> None:
+    outage.guest.groups = {**clusters.GUEST_GROUPS, **clusters.HARVESTER_GROUPS}
+    result = run(*words.split(), *outage.flags)
+    assert (result.code, result.out) == (2, "")
+    assert f"the kubeconfig {outage.directory / 'kubeconfig'} leads to a Harvester ({outage.guest.url})" in result.err
+
+
+def test_preflight_reports_the_kubeconfig_of_a_harvester(run: Runner, outage: Outage) -> None:
+    outage.guest.groups = {**clusters.GUEST_GROUPS, **clusters.HARVESTER_GROUPS}
+    result = run("preflight", "-o", "json", *outage.flags)
+    failed = [one for one in result.document["checks"] if one["result"] == "failed"]
+    assert [(one["where"], one["check"]) for one in failed] == [("guest", "API versions")]
+    assert failed[0]["advice"].startswith("Set --kubeconfig to a kubeconfig of the guest cluster")
