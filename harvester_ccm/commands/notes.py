@@ -28,8 +28,8 @@ def service_notes(planned: Iterable[Planned]) -> Iterator[str]:
     for entry in planned:
         key = entry.service.metadata.key
         about.extend((key, text) for text in _about_service(entry.service, entry.status))
-    yield from _grouped("Service", about)
-    yield from _grouped("Service", _announcements(planned))
+    yield from grouped("Service", about)
+    yield from grouped("Service", _announcements(planned))
 
 
 def _about_service(service: Service, status: ObjectStatus) -> Iterator[str]:
@@ -52,12 +52,13 @@ def _announcements(planned: Iterable[Planned]) -> Iterator[tuple[str, str]]:
                 yield entry.service.metadata.key, event.prose
 
 
-def _grouped(kind: str, texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+def grouped(kind: str, texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a note for each text, with the names of the objects that have it."""
     names_by_text: dict[str, list[str]] = {}
     for name, text in texts:
         names_by_text.setdefault(text, []).append(name)
     for text, names in names_by_text.items():
-        yield f"{kind} {abbreviate(sorted(names))}: {text}"
+        yield f"{kind} {abbreviate(sorted(names))}: {text}".lstrip()
 
 
 def node_notes(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from rich.text import Text
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
 from harvester_ccm.commands.address_pools import requests_text
+from harvester_ccm.commands.checks import CHECKS, Seen
 from harvester_ccm.commands.clusters import (
     GUEST,
     HARVESTER,
@@ -38,12 +39,7 @@ from harvester_ccm.commands.clusters import (
     served_resources,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, live_holder, read_lease, reports_of_controllers
-from harvester_ccm.commands.node_addresses import (
-    NODE_ADDRESS_REMEDY,
-    SHARED_ADDRESS_REMEDY,
-    shared_internal_ips,
-    shown_node_addresses,
-)
+from harvester_ccm.commands.node_addresses import SHARED_ADDRESS_REMEDY, shared_internal_ips
 from harvester_ccm.commands.progress import Latency, Progress
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Form, Output, guest_remedy, row
 from harvester_ccm.commands.states import Line
@@ -652,15 +648,18 @@ def check_content(store: ClusterStore, *, is_named: bool = True) -> Iterator[Che
     yield Check("both", "Nodes and VMs", *(check_nodes(store, is_named=is_named) if error is None else unreadable))
     yield Check(GUEST, "InternalIPs", *(check_internal_ips(store) if error is None else unreadable))
     yield Check(GUEST, "announcer", *check_announcer(store))
-    yield from _check_service_addresses(store)
+    if is_named and store.problem(SERVICES, NODES) is None:
+        yield from _check_faults(store)
 
 
-def _check_service_addresses(store: ClusterStore) -> Iterator[Check]:
-    """Yield a check that failed, if a Service shows the address of a Node."""
-    found = [f"{shown.service.metadata.key} ({shown.address} of {shown.node})" for shown in shown_node_addresses(store)]
-    if found:
-        text = f"Services have the address of a Node in their status: {abbreviate(sorted(found))}"
-        yield Check(GUEST, "Service addresses", Result.WARNING, text, NODE_ADDRESS_REMEDY)
+def _check_faults(store: ClusterStore) -> Iterator[Check]:
+    """Yield a warning for each row of the table of checks that finds something: the objects, and the first text."""
+    for check in CHECKS:
+        faults = list(check.find(Seen(store, ()))) if check.title else []
+        if faults:
+            cause, _, advice = faults[0].text.partition(". ")
+            found = f"{abbreviate([fault.name for fault in faults])}: {cause}"
+            yield Check("both", check.title, Result.WARNING, found, advice)
 
 
 def check_announcer(store: ClusterStore) -> Finding:

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NoReturn
 
 from msgspec.structs import replace
@@ -17,12 +18,12 @@ from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.chain import chain_text, chains
-from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
+from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
+from harvester_ccm.commands.clusters import TITLES, Clusters, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.left_addresses import left_addresses
-from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
-from harvester_ccm.commands.notes import PlannedNode, node_notes, service_notes
+from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.progress import Latency
 from harvester_ccm.commands.runner import (
@@ -48,15 +49,13 @@ from harvester_ccm.commands.states import (
     warnings_in,
 )
 from harvester_ccm.commands.writes import FailedWrites, read_failed_writes
-from harvester_ccm.config import SERVICE_CONTROLLER, Settings
+from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.errors import KubeError, NotServed
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.plan.service.messages import harvester_unavailable
-from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.remedies import SLOW_REMEDIES
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
@@ -66,11 +65,6 @@ ALL: Final = switch(
 NAMESPACE: Final = flag("namespace", "Only the Services of this namespace; Nodes and servers stay.", shorthand="n")
 WATCH_SECONDS: Final = 2.0
 """Time between two lists."""
-_TO_BE_DELETED: Final = (
-    f"{ORPHANED}. The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
-    "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
-    "that flag and create the Service again"
-)
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -130,12 +124,18 @@ async def _read(context: CommandContext) -> Document:
     error = store.harvester_problem
     services = list(_services(planned))
     nodes = [(f"Node {node.metadata.name}", status) for node, _, status in planned_nodes]
+    find = partial(
+        faults_in,
+        Seen(store, (guest, harvester)),
+        context.flags[NAMESPACE.name],
+        of_services=SERVICE_CONTROLLER in settings.controllers,
+    )
     lines = [
         *of_lease,
         *_server_problems(error, guest, harvester),
         *services,
         *nodes,
-        *_of_services(store, settings, context.flags[NAMESPACE.name]),
+        *_faults(find(hints=False)),
     ]
     return {
         "cluster": settings.harvester.cluster_name,
@@ -156,6 +156,7 @@ async def _read(context: CommandContext) -> Document:
             *store.notes,
             *_reports(about_lease, store.taken),
             *service_notes(planned),
+            *grouped("", ((fault.name, fault.text) for _, fault in find(hints=True))),
             *node_notes(store, planned_nodes),
             *left_addresses(store),
         ],
@@ -167,12 +168,10 @@ def _of_namespace(planned: list[Planned], namespace: str) -> list[Planned]:
     return [entry for entry in planned if namespace in ("", entry.service.metadata.namespace)]
 
 
-def _of_services(store: ClusterStore, settings: Settings, namespace: str) -> Iterator[Line]:
-    """Yield the lines about load balancers and addresses of Services in a namespace; of all for an empty one."""
-    if SERVICE_CONTROLLER not in settings.controllers:
-        return
-    yield from _load_balancers(store, namespace)
-    yield from _node_addresses(store, namespace)
+def _faults(found: Iterable[tuple[Check, Fault]]) -> Iterator[Line]:
+    """Yield the lines about what the table of checks finds."""
+    for check, fault in found:
+        yield fault.name, ObjectStatus(fault.state, fault.since, (StatusReason(check.reason, fault.text),))
 
 
 def _name_notes(clusters: Clusters) -> list[str]:
@@ -249,27 +248,6 @@ def _services(planned: Iterable[Planned]) -> Iterator[Line]:
     for entry in planned:
         if entry.service.spec.type == "LoadBalancer" or entry.status.state is not State.UNMANAGED:
             yield f"Service {entry.service.metadata.key}", entry.status
-
-
-def _load_balancers(store: ClusterStore, namespace: str) -> Iterator[Line]:
-    """Yield load balancers of this cluster without a Service."""
-    for load_balancer in store.load_balancers.all():
-        key = service_key(load_balancer)
-        if namespace not in ("", key.partition("/")[0]):
-            continue
-        if is_orphan(load_balancer, service_of(load_balancer, store.services), store.cluster):
-            why = deletion_obstacle(load_balancer, store.services, store.load_balancers) or _TO_BE_DELETED
-            reason = StatusReason("Orphaned", f"Service {key} does not exist. {why[0].upper()}{why[1:]}")
-            yield f"LoadBalancer {load_balancer.metadata.name}", ObjectStatus(State.ORPHANED, reasons=(reason,))
-
-
-def _node_addresses(store: ClusterStore, namespace: str) -> Iterator[Line]:
-    """Yield the managed Services that show the address of a Node."""
-    for found in shown_node_addresses(store):
-        if namespace not in ("", found.service.metadata.namespace):
-            continue
-        reason = StatusReason("NodeAddressPublished", f"{found.text}. {NODE_ADDRESS_REMEDY}")
-        yield f"Service {found.service.metadata.key}", ObjectStatus(State.DEGRADED, reasons=(reason,))
 
 
 def _counts(lines: Iterable[Line]) -> dict[str, int]:

@@ -11,6 +11,7 @@ import pytest
 
 from harvester_ccm.cli import main
 from harvester_ccm.commands import progress
+from harvester_ccm.names import KUBE_VIP_HOST
 from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.unit.commands import clusters, objects
 
@@ -61,14 +62,23 @@ def pool_rule(name: str) -> Json:
     return {"apiGroups": [group], "resources": ["ippools"], "resourceNames": [name], "verbs": verbs}
 
 
+def _is_noted(document: Json) -> bool:
+    return KUBE_VIP_HOST in (document["metadata"].get("annotations") or {})
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[ClusterServer]:
-    """A function that serves objects from a guest cluster and a Harvester, and returns a command's flags for both."""
+    """A function that serves objects from a guest cluster and a Harvester, and returns a command's flags for both.
+
+    Where kube-vip has noted its node on a Service, that Node exists, unless the objects have Nodes of their own.
+    """
     with ExitStack() as stack:
 
         def start(*documents: Json) -> list[str]:
             directory = tmp_path / f"clusters-{len(list(tmp_path.iterdir()))}"
             directory.mkdir()
+            if any(map(_is_noted, documents)) and not any(one["kind"] == "Node" for one in documents):
+                documents = (*documents, *objects.working_node())
             harvester = [one for one in documents if one["kind"] in OF_HARVESTER]
             guest = [one for one in documents if one["kind"] not in OF_HARVESTER]
             of_pools = [pool_rule(one["metadata"]["name"]) for one in harvester if one["kind"] == "IPPool"]

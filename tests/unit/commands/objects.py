@@ -153,3 +153,10 @@ def instance(name: str = "w1", *nics: tuple[str, str, Sequence[str]], labels: Ma
             "conditions": [{"type": "AgentConnected", "status": "True"}],
         },
     }
+
+
+def working_node(name: str = "w1") -> list[Json]:
+    """Return an initialized Node, its VM and its instance."""
+    one = node(name, taints=[], providerID=f"harvester://uid-of-vm-{name}")
+    one["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
+    return [one, machine(name), instance(name, ("eth0", "default/lan", ["10.0.0.5"]))]

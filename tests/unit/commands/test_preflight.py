@@ -120,7 +120,10 @@ def test_content(found: ClusterStore, row: str, result: Result, detail: str, adv
 
 SERVICE_LB = objects.service(address="10.0.0.1")
 SHOWN: dict[str, tuple[objects.Json, str]] = {
-    "address of a Node": (SERVICE_LB, "shop/web (10.0.0.1 of w1)"),
+    "address of a Node": (
+        SERVICE_LB,
+        "Service shop/web: Address 10.0.0.1 in the status is that of Node w1, and no load balancer has it",
+    ),
     "another address": (objects.service(address="10.0.0.7"), ""),
     "of another class": (objects.service(address="10.0.0.1", loadBalancerClass="metallb"), ""),
 }

@@ -145,7 +145,10 @@ CASES: dict[str, tuple[list[Json], str]] = {
         [balancer(of="shop/gone", uid="9")],
         ORPHAN,
     ),
-    "of another cluster": ([objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"})], ""),
+    "of another cluster": (
+        [objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"}, cluster="other")],
+        "",
+    ),
     "node": ([ready_node(), objects.machine(), INSTANCE], ""),
     "node that reports its cause": (
         [not_ready("False", "cni plugin not initialized"), objects.machine(), INSTANCE],

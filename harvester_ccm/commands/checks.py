@@ -1,0 +1,226 @@
+"""The table of what ``status`` and ``preflight`` look at besides the plans: each row finds one kind of fault.
+
+A plan is about one object that this controller writes. These faults are beside that: whose load balancers there are,
+what happens after an address was published, and when the credentials end.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.commands.clusters import TITLES, ClusterStore
+from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
+from harvester_ccm.commands.states import State, seconds_between
+from harvester_ccm.config import Announcer
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.tokens import FileToken, token_claims
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.event import abbreviate
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.names import LB_CLUSTER
+from harvester_ccm.plan.service.announcing import read_seen
+from harvester_ccm.plan.service.deletion import deletion_remedy
+from harvester_ccm.plan.service.orphans import (
+    ORPHAN_GRACE_SECONDS,
+    ORPHANED,
+    deletion_obstacle,
+    is_orphan,
+    service_of,
+)
+from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of, service_key
+from harvester_ccm.plan.service.scope import is_served, is_served_by_us
+from harvester_ccm.redaction import sanitize
+from harvester_ccm.remedies import credential_hint
+
+SOON: Final = timedelta(days=7)
+"""A token that expires within this time is a problem: somebody has to renew it in time."""
+DELETION_SECONDS: Final = 60.0
+"""Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
+_TO_BE_DELETED: Final = (
+    f"{ORPHANED}. The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
+    "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
+    "that flag and create the Service again"
+)
+
+
+class Seen(Struct, frozen=True):
+    """What the checks look at."""
+
+    store: ClusterStore
+    clients: tuple[ApiClient, ...]
+    """Those of both clusters."""
+
+
+class Fault(Struct, frozen=True):
+    """Something that is wrong with an object."""
+
+    name: str
+    """Kind and name of the object."""
+    text: str
+    state: State = State.DEGRADED
+    since: str = ""
+    namespace: str = ""
+    """That of the Service that it is about; empty if it is about none."""
+
+
+class Check(Struct, frozen=True):
+    """A row of the table."""
+
+    reason: str
+    """What the faults are called."""
+    title: str
+    """The row of ``preflight``; empty if it has one of its own."""
+    find: Callable[[Seen], Iterator[Fault]]
+    is_about_services: bool = True
+    """Whether the Service controller has to be enabled for it."""
+    is_hint: bool = False
+    """Whether another program wrote what it goes by: a note of ``status``, never a problem."""
+
+
+def _orphans(seen: Seen) -> Iterator[Fault]:
+    """Yield load balancers of this cluster without a Service."""
+    store = seen.store
+    for load_balancer in store.load_balancers.all():
+        if not is_orphan(load_balancer, service_of(load_balancer, store.services), store.cluster):
+            continue
+        key = service_key(load_balancer)
+        why = deletion_obstacle(load_balancer, store.services, store.load_balancers) or _TO_BE_DELETED
+        text = f"Service {key} does not exist. {why[0].upper()}{why[1:]}"
+        yield _of_load_balancer(load_balancer, text, State.ORPHANED)
+
+
+def _of_load_balancer(load_balancer: LoadBalancer, text: str, state: State = State.DEGRADED, since: str = "") -> Fault:
+    name = f"LoadBalancer {load_balancer.metadata.name}"
+    return Fault(name, text, state, since, namespace=service_key(load_balancer).partition("/")[0])
+
+
+def _node_addresses(seen: Seen) -> Iterator[Fault]:
+    """Yield the managed Services that show the address of a Node."""
+    for found in shown_node_addresses(seen.store):
+        yield _of_service(found.service, f"{found.text}. {NODE_ADDRESS_REMEDY}")
+
+
+def _of_service(service: Service, text: str) -> Fault:
+    return Fault(f"Service {service.metadata.key}", text, namespace=service.metadata.namespace)
+
+
+def _other_owners(seen: Seen) -> Iterator[Fault]:
+    """Yield the load balancers with the name of this cluster and the UID of another one, as one fault."""
+    cluster = seen.store.cluster
+    others = [
+        load_balancer.metadata.name
+        for load_balancer in seen.store.load_balancers.all()
+        if load_balancer.metadata.label(LB_CLUSTER) == cluster.name and mark_of(load_balancer, cluster) is Mark.FOREIGN
+    ]
+    if others:
+        text = (
+            f"Load balancers in Harvester have this name and the UID of another cluster: {abbreviate(sorted(others))}. "
+            "If that cluster exists, give one of the two another --cluster-name. If this cluster was restored and took "
+            "its place, explain svc/NAME prints the command that adopts the load balancer of a Service. If it no "
+            "longer exists, cleanup --cluster-uid deletes what it left"
+        )
+        yield Fault(f"Cluster {cluster.name}", text, State.NONE)
+
+
+def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
+    """Yield the Services whose announcing node, as kube-vip noted it, does not exist or is not Ready."""
+    for service in seen.store.services.all():
+        name = _announcing_node(service, seen.store.cluster)
+        node = seen.store.nodes.get(name)
+        if not name or (node is not None and node.ready == "True"):
+            continue
+        what = "does not exist" if node is None else "is not Ready"
+        text = (
+            f"kube-vip has noted that Node {name} announces the address, and that Node {what}. If this stays for a "
+            "minute, it may be announced by none: check that kube-vip Pods run on other nodes, and restart them"
+        )
+        yield _of_service(service, text)
+
+
+def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
+    """Return the node that kube-vip has noted for the present address of a Service; empty if there is none."""
+    if cluster.announcer is Announcer.OTHER or not is_served(service) or not is_served_by_us(service, cluster):
+        return ""
+    note = read_seen(service)
+    return note.node if note.status and note.read_address and not note.is_held else ""
+
+
+def _ending_tokens(seen: Seen) -> Iterator[Fault]:
+    """Yield the tokens that expire soon; a file is expected to be rotated before that."""
+    for client in seen.clients:
+        source = client.credentials.token
+        end, account = token_claims(None if isinstance(source, FileToken) else source.get())
+        # The server rejects one that has expired, and that is the problem then.
+        if end is None or not timedelta() < end - seen.store.taken <= SOON:
+            continue
+        title = TITLES[client.cluster]
+        text = f"The token for {title} expires on {_day(end)}. {credential_hint(client.cluster, account)}"
+        yield Fault(title.removeprefix("the ").capitalize(), text, State.NONE)
+
+
+def _day(end: datetime) -> str:
+    return f"{end:%Y-%m-%d %H:%M} UTC"
+
+
+def _not_ready(seen: Seen) -> Iterator[Fault]:
+    """Yield the load balancers with an address, for kube-vip, that Harvester reports as not ready."""
+    for load_balancer in _own(seen):
+        condition = load_balancer.ready
+        if (
+            load_balancer.spec.workload_type == "vm"
+            or not load_balancer.allocated_ip
+            or load_balancer.metadata.deleting
+        ):
+            continue
+        if condition is not None and condition.status == "False":
+            text = (
+                f"Harvester reports that the load balancer is not ready, although it has address "
+                f"{load_balancer.allocated_ip}: {sanitize(condition.message) or 'no cause'}. Check that its IP pool "
+                "exists, and the log of harvester-load-balancer in namespace harvester-system of Harvester"
+            )
+            yield _of_load_balancer(load_balancer, text)
+
+
+def _hanging_deletions(seen: Seen) -> Iterator[Fault]:
+    """Yield the load balancers that Harvester does not remove. A Service that waits for one has its own row."""
+    for load_balancer in _own(seen):
+        began = load_balancer.metadata.deletion_timestamp
+        if (seconds_between(began, seen.store.taken) or 0.0) < DELETION_SECONDS:
+            continue
+        if seen.store.services.get(service_key(load_balancer)) is None:
+            text = f"The load balancer is still being deleted in Harvester. {deletion_remedy(load_balancer)}"
+            yield _of_load_balancer(load_balancer, text, State.DELETING, began or "")
+
+
+def _own(seen: Seen) -> Iterator[LoadBalancer]:
+    cluster = seen.store.cluster
+    for load_balancer in seen.store.load_balancers.all():
+        if has_cluster_name(load_balancer, cluster) and mark_of(load_balancer, cluster) is not Mark.FOREIGN:
+            yield load_balancer
+
+
+def faults_in(seen: Seen, namespace: str, *, hints: bool, of_services: bool) -> Iterator[tuple[Check, Fault]]:
+    """Yield what the checks find about Services in a namespace (all for an empty one), and about everything else.
+
+    ``hints``: those checks or the others; ``of_services``: whether the Service controller is enabled.
+    """
+    for check in CHECKS:
+        if check.is_hint is not hints or (check.is_about_services and not of_services):
+            continue
+        for fault in check.find(seen):
+            if not (namespace and fault.namespace) or namespace == fault.namespace:
+                yield check, fault
+
+
+CHECKS: Final = (
+    Check("TokenExpires", "", _ending_tokens, is_about_services=False),
+    Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
+    Check("Orphaned", "orphans", _orphans),
+    Check("NodeAddressPublished", "Service addresses", _node_addresses),
+    Check("AnnouncingNodeLost", "announcing nodes", _announcing_nodes, is_hint=True),
+    Check("LoadBalancerNotReady", "load balancers", _not_ready),
+    Check("LoadBalancerDeleting", "deletions", _hanging_deletions),
+)
+"""All checks of the contents of both clusters."""

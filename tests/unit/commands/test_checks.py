@@ -1,0 +1,132 @@
+"""The table of checks that ``status`` and ``preflight`` share: what each finds, and what its text advises."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harvester_ccm.commands.checks import CHECKS
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_OWNER
+from tests.support.offline import json_web_token
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
+from tests.unit.commands.test_status import balancer, not_ready, ready_node, served
+
+LONG_AGO: Final = "2026-11-20T08:00:00Z"
+
+
+def not_ready_balancer() -> Json:
+    """Return a load balancer with an address that Harvester reports as not ready."""
+    one = balancer()
+    one["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "fail to get allocator lan"}]
+    return one
+
+
+def hanging(*finalizers: str) -> Json:
+    """Return a load balancer of a deleted Service that Harvester does not remove."""
+    one = balancer(of="shop/gone", uid="9")
+    one["metadata"] |= {"deletionTimestamp": LONG_AGO, "finalizers": list(finalizers)}
+    return one
+
+
+def of_another_cluster() -> Json:
+    """Return a load balancer of another cluster with the same name."""
+    return objects.balancer(of="shop/theirs", uid="9", annotations={LB_OWNER: "another"})
+
+
+VM_OF_NODE = objects.working_node()[1:]
+FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
+    "load balancer that is not ready": (
+        [served(), not_ready_balancer()],
+        "LoadBalancerNotReady",
+        "although it has address 10.0.0.7: fail to get allocator lan. Check that its IP pool exists",
+    ),
+    "deletion that waits for another program": (
+        [hanging(LB_CONTROLLER_FINALIZER, "example.com/backup")],
+        "LoadBalancerDeleting",
+        "It waits for finalizers in Harvester: example.com/backup. Check that the controller of each runs",
+    ),
+    "deletion that waits for a pool": (
+        [hanging(LB_CONTROLLER_FINALIZER)],
+        "LoadBalancerDeleting",
+        "Check that harvester-load-balancer and its webhook run",
+    ),
+    "orphan": ([balancer(of="shop/gone", uid="9")], "Orphaned", "--orphaned-load-balancer-policy=report"),
+}
+HINTS: Final[dict[str, tuple[list[Json], str]]] = {
+    "announcing Node that does not exist": (
+        [served(), balancer(), *objects.working_node("w2")],
+        "Service shop/web: kube-vip has noted that Node w1 announces the address, and that Node does not exist.",
+    ),
+    "announcing Node that is not Ready": (
+        [served(), balancer(), not_ready("Unknown"), *VM_OF_NODE],
+        "Service shop/web: kube-vip has noted that Node w1 announces the address, and that Node is not Ready.",
+    ),
+    "load balancer of another cluster of this name": (
+        [of_another_cluster()],
+        "Cluster demo: Load balancers in Harvester have this name and the UID of another cluster: demo-shop-theirs-",
+    ),
+}
+
+
+@pytest.mark.parametrize(("documents", "reason", "text"), FAULTS.values(), ids=FAULTS.keys())
+def test_fault_is_a_problem_of_status_and_a_warning_of_preflight(
+    run: Runner, serve: ClusterServer, documents: list[Json], reason: str, text: str
+) -> None:
+    flags = serve(objects.home(), objects.lease(), *documents)
+    result = run("status", "-o", "json", *flags)
+    (found,) = [row for row in result.document["problems"] if row["reason"] == reason]
+    assert text in found["message"]
+    assert result.code == 1
+    title = next(check.title for check in CHECKS if check.reason == reason)
+    assert warnings(run, flags, title) == 1
+
+
+@pytest.mark.parametrize(("documents", "text"), HINTS.values(), ids=HINTS.keys())
+def test_hint_is_a_note_of_status_and_a_warning_of_preflight(
+    run: Runner, serve: ClusterServer, documents: list[Json], text: str
+) -> None:
+    flags = serve(objects.home(), objects.lease(), *documents)
+    notes = run("status", "-o", "json", *flags).document["notes"]
+    assert [note[: len(text)] for note in notes] == [text]
+    titles = [check.title for check in CHECKS if check.is_hint]
+    assert sum(warnings(run, flags, title) for title in titles) == 1
+
+
+def warnings(run: Runner, flags: list[str], title: str) -> int:
+    """Return how many rows of ``preflight`` with this title are a warning with advice."""
+    checks = run("preflight", "-o", "json", *flags).document["checks"]
+    return len([one for one in checks if one["check"] == title and one["result"] == "warning" and one["advice"]])
+
+
+def test_healthy_cluster_has_no_row_of_the_table(run: Runner, serve: ClusterServer) -> None:
+    just_deleted = hanging(LB_CONTROLLER_FINALIZER)
+    just_deleted["metadata"]["deletionTimestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    flags = serve(objects.home(), objects.lease(), served(), balancer(), ready_node(), *VM_OF_NODE, just_deleted)
+    assert run("status", *flags).out.endswith("All is well.\n")
+
+
+@pytest.mark.parametrize(
+    ("left", "is_problem"), [(timedelta(days=6), True), (timedelta(days=8), False), (timedelta(days=-1), False)]
+)
+def test_token_that_expires_within_a_week_is_a_problem(
+    run: Runner, serve: ClusterServer, left: timedelta, *, is_problem: bool
+) -> None:
+    flags = serve(objects.home(), objects.lease())
+    file = Path(next(flag for flag in flags if flag.startswith("--cloud-config=")).partition("=")[2])
+    claims = {"sub": "system:serviceaccount:vms:demo", "exp": int((datetime.now(UTC) + left).timestamp())}
+    file.write_text(file.read_text().replace("token-of-a-test", json_web_token(claims)))
+    rows = run("status", "-o", "json", *flags).document["problems"]
+    assert [row["object"] for row in rows if row["reason"] == "TokenExpires"] == ["Harvester"] * is_problem
+
+
+def test_namespace_hides_faults_of_other_services(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(
+        objects.home(), objects.lease(), served(), balancer(), balancer(of="away/gone", uid="9", address="10.0.0.8")
+    )
+
+    def count(namespace: str) -> int:
+        return len(run("status", "-o", "json", "-n", namespace, *flags).document["problems"])
+
+    assert (count("shop"), count("away")) == (0, 1)
