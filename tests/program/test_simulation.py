@@ -252,7 +252,8 @@ def _has_finalizer(world: World, name: str) -> bool:
     [
         pytest.param("PATCH", {"status": {"conditions": [NOT_READY]}}, True, id="condition"),
         pytest.param("PATCH", {"metadata": {"uid": "1"}, "status": {"conditions": [NOT_READY]}}, True, id="of a uid"),
-        pytest.param("PATCH", {"metadata": {"annotations": {}}, "status": {"conditions": []}}, False, id="annotation"),
+        pytest.param("PATCH", {"metadata": {"annotations": {ANNOUNCED_AS: "{}"}}}, True, id="record"),
+        pytest.param("PATCH", {"metadata": {"annotations": {ADDRESS_ANNOTATION: ""}}}, False, id="annotation"),
         pytest.param("PATCH", {"status": {"loadBalancer": {}}}, False, id="address"),
         pytest.param("PUT", {"status": {"conditions": [NOT_READY]}}, False, id="load balancer"),
         pytest.param("POST", {"reason": "NoEndpoints"}, True, id="Event"),

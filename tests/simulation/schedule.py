@@ -13,7 +13,7 @@ import structlog
 
 from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
-from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, PRIMARY_SERVICE, Reason
+from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, PRIMARY_SERVICE, Reason
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
 from tests.simulation.facts import annotation, condition_reasons, name_of
@@ -283,7 +283,7 @@ def _concerns(call: Any, name: str) -> bool:
 
 
 def is_about_announcement(call: Any, unnoted: Set[str]) -> bool:
-    """Return whether the condition follows the first announcement of a Service, or an Event explains its absence.
+    """Return whether condition and record follow the first announcement of a Service, or an Event explains its absence.
 
     kube-vip announces a Service about which it has stayed silent when the EndpointSlices are touched here. ``unnoted``
     are the Services on which it has noted no node before.
@@ -293,7 +293,10 @@ def is_about_announcement(call: Any, unnoted: Set[str]) -> bool:
     name = call.path.removesuffix("/status").rpartition("/")[2]
     if call.verb != "PATCH" or name not in unnoted:
         return False
-    return set(call.body.get("metadata") or {}) <= {"uid"} and set(call.body.get("status") or {}) == {"conditions"}
+    metadata = call.body.get("metadata") or {}
+    is_record_at_most = set(metadata.get("annotations") or {}) <= {ANNOUNCED_AS}
+    is_condition_at_most = set(call.body.get("status") or {}) <= {"conditions"}
+    return set(metadata) <= {"uid", "annotations"} and is_record_at_most and is_condition_at_most
 
 
 @contextmanager
