@@ -30,7 +30,7 @@ class Settings:
     """Environment variables of kube-vip, its version and its node."""
 
     version: Version = (1, 2, 3)
-    node: str = "devenv-node"
+    node: str = "node-1"
     load_balancer_class: str = DEFAULT_CLASS
     """``lb_class_name``."""
     legacy_class_handling: bool = True

@@ -13,6 +13,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import vm_named
+from harvester_ccm.plan.service.endpoints import Reading
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP
 
@@ -89,6 +90,8 @@ def _announcing(
     if not snapshot.scope.is_managed:
         return "", "", ""
     noted = snapshot.seen.node
+    if snapshot.remembered.endpoints.reading is Reading.MISSING:
+        return "", "", ""
     node = store.nodes.get(noted)
     if node is None:
         return noted, "", ""

@@ -22,6 +22,7 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.service.announcing import read_seen
 from harvester_ccm.plan.service.deletion import deletion_remedy
+from harvester_ccm.plan.service.endpoints import Reading
 from harvester_ccm.plan.service.orphans import (
     ORPHAN_GRACE_SECONDS,
     ORPHANED,
@@ -42,6 +43,12 @@ _TO_BE_DELETED: Final = (
     f"{ORPHANED}. The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
     "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
     "that flag and create the Service again"
+)
+
+
+NO_ENDPOINT: Final = (
+    "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then. Check its Pods "
+    "and its selector, or without a selector its EndpointSlice"
 )
 
 
@@ -139,6 +146,16 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
         yield _of_service(service, text)
 
 
+def _without_endpoint(seen: Seen) -> Iterator[Fault]:
+    """Yield the Services that a node announced, and that have no endpoint any more; those that none did have a plan."""
+    for service in seen.store.services.all():
+        endpoints = seen.store.endpoints.get(service.metadata.key)
+        if endpoints is None or endpoints.reading is not Reading.MISSING:
+            continue
+        if _announcing_node(service, seen.store.cluster):
+            yield _of_service(service, NO_ENDPOINT)
+
+
 def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
     """Return the node that kube-vip has noted for the present address of a Service; empty if there is none."""
     if cluster.announcer is Announcer.OTHER or not is_served(service) or not is_served_by_us(service, cluster):
@@ -220,6 +237,7 @@ CHECKS: Final = (
     Check("Orphaned", "orphans", _orphans),
     Check("NodeAddressPublished", "Service addresses", _node_addresses),
     Check("AnnouncingNodeLost", "announcing nodes", _announcing_nodes, is_hint=True),
+    Check("NoEndpoints", "", _without_endpoint, is_hint=True),
     Check("LoadBalancerNotReady", "load balancers", _not_ready),
     Check("LoadBalancerDeleting", "deletions", _hanging_deletions),
 )

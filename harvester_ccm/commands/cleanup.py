@@ -21,6 +21,7 @@ from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import (
     LOAD_BALANCERS,
     VIRTUAL_MACHINES,
@@ -82,7 +83,7 @@ async def _clean_up(context: CommandContext) -> int:
             done = await delete_all(client, chosen)
     entries = [_entry(load_balancer) for load_balancer in chosen]
     document = {"cluster": name, "namespace": namespace, "loadBalancers": entries, "warnings": warnings, **done}
-    hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]))
+    hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]), others=_others(page.items, namespace))
     context.output.answer(document, lambda shown: describe({**shown, "result": hint}))
     return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
 
@@ -99,10 +100,16 @@ def _is_of_cluster(load_balancer: LoadBalancer, name: str, uid: str) -> bool:
     return not uid or meta.annotation(LB_OWNER) == uid
 
 
-def _hint(chosen: Sequence[LoadBalancer], warnings: Sequence[str], *, deletes: bool) -> str:
+def _others(present: Sequence[LoadBalancer], namespace: str) -> str:
+    """Return which clusters have load balancers, for a name that may be misspelt."""
+    clusters = sorted(_clusters_of(present) - {""})
+    return f"Clusters with load balancers in namespace {namespace}: {abbreviate(clusters) or 'none'}"
+
+
+def _hint(chosen: Sequence[LoadBalancer], warnings: Sequence[str], *, deletes: bool, others: str) -> str:
     """Return why nothing was deleted, and what deletes the load balancers; empty if they were."""
     if not chosen:
-        return "Nothing to delete"
+        return f"Nothing to delete. {others}"
     if warnings:
         return "Nothing is deleted without --cluster-uid, because of the warnings"
     return "" if deletes else "Nothing was deleted; add --yes to delete them"

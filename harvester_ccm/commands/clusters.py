@@ -171,15 +171,19 @@ class ClusterStore:
         """Whether Harvester allocates or releases an address for this cluster, for which the next creation waits."""
         return any(map(is_in_progress, self._own_load_balancers()))
 
-    async def read_endpoints(self, guest: ApiClient, services: Sequence[Service]) -> None:
-        """Read the endpoints of these Services: those of one alone, or all in one list."""
+    async def read_endpoints(self, guest: ApiClient, services: Sequence[Service], *, is_needed: bool) -> None:
+        """Read the endpoints of these Services: those of one alone, or all in one list.
+
+        An error is noted if they are needed for a plan.
+        """
         namespace = None
         params = {}
         if len(services) == 1:
             namespace = services[0].metadata.namespace
             params = {"labelSelector": endpoint_slice_selector(services[0])}
         found = await request_or_error(guest.list(ENDPOINT_SLICES, namespace=namespace, params=params))
-        self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
+        if is_needed:
+            self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
         slices = _slices_by_service(found)
         for service in services:
             self.endpoints[service.metadata.key] = self._endpoints_of(service, slices)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.checks import NO_ENDPOINT
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.planning import plan_services
@@ -43,6 +44,7 @@ from harvester_ccm.plan.service.desired import (
     TouchEndpoints,
     Write,
 )
+from harvester_ccm.plan.service.endpoints import Reading
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.phase import Phase
@@ -205,6 +207,8 @@ def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
         return ""
     if snapshot.cluster.announcer is Announcer.OTHER:
         return ANNOUNCER_OTHER
+    if seen.node and snapshot.remembered.endpoints.reading is Reading.MISSING:
+        return f"no node, most likely. {NO_ENDPOINT}"
     if seen.node:
         return seen.node
     explained = [event.prose for event in plan.events if event.reason in UNANNOUNCED]

@@ -8,6 +8,7 @@ from harvester_ccm.commands.states import Planned, service_status
 from harvester_ccm.config import Settings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import Service
+from harvester_ccm.plan.service.endpoints import Reading
 
 
 async def plan_services(
@@ -16,16 +17,30 @@ async def plan_services(
     """Return Services with their plans, in the same order.
 
     The IP pools are read in which Services without a load balancer request an address, and the endpoints of Services
-    that nobody seems to announce.
+    with an address: kube-vip announces none without an endpoint.
     """
     planned = [service_status(store, service, settings) for service in services]
     pools = [entry.snapshot.request.ip_pool for entry in planned if entry.plan.reads_pool]
     if pools:
         await read_pools(store, harvester, pools)
         planned = [service_status(store, service, settings) for service in services]
-    unexplained = [entry.service for entry in planned if entry.plan.reads_endpoints]
-    if not unexplained:
-        return planned
-    await store.read_endpoints(guest, unexplained)
-    again = {service.metadata.key: service_status(store, service, settings) for service in unexplained}
-    return [again.get(entry.service.metadata.key, entry) for entry in planned]
+    await _read_endpoints(store, planned, guest)
+    return [service_status(store, entry.service, settings) if _is_changed(store, entry) else entry for entry in planned]
+
+
+async def _read_endpoints(store: ClusterStore, planned: Sequence[Planned], guest: ApiClient) -> None:
+    """Read the endpoints of Services with an address, and of those whose plan depends on them."""
+    needed = [entry.service for entry in planned if entry.plan.reads_endpoints]
+    shown = [entry.service for entry in planned if _is_shown(entry) and not entry.plan.reads_endpoints]
+    if needed or shown:
+        await store.read_endpoints(guest, [*needed, *shown], is_needed=bool(needed))
+
+
+def _is_shown(entry: Planned) -> bool:
+    return bool(entry.service.addresses) and entry.snapshot.scope.is_managed
+
+
+def _is_changed(store: ClusterStore, entry: Planned) -> bool:
+    """Return whether the plan or its text depends on the endpoints that were read."""
+    endpoints = store.endpoints.get(entry.service.metadata.key)
+    return entry.plan.reads_endpoints or (endpoints is not None and endpoints.reading is Reading.MISSING)

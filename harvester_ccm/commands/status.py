@@ -19,7 +19,7 @@ from rich.text import Text
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.chain import chain_text, chains
 from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
-from harvester_ccm.commands.clusters import TITLES, Clusters, Connection, open_clusters, read_clusters
+from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.left_addresses import left_addresses
@@ -55,6 +55,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.errors import KubeError, NotServed
 from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.remedies import SLOW_REMEDIES
 
@@ -151,6 +152,7 @@ async def _read(context: CommandContext) -> Document:
         "problems": list(_problems(lines, is_away=error is not None)),
         "notes": [
             *_name_notes(clusters),
+            *_namespace_notes(store, context.flags[NAMESPACE.name]),
             *_slow_servers(connection),
             *settings.warnings,
             *store.notes,
@@ -172,6 +174,13 @@ def _faults(found: Iterable[tuple[Check, Fault]]) -> Iterator[Line]:
     """Yield the lines about what the table of checks finds."""
     for check, fault in found:
         yield fault.name, ObjectStatus(fault.state, fault.since, (StatusReason(check.reason, fault.text),))
+
+
+def _namespace_notes(store: ClusterStore, namespace: str) -> Iterator[str]:
+    """Yield a note if no Service is in the namespace, which may be misspelt."""
+    known = sorted({service.metadata.namespace for service in store.services.all()})
+    if namespace and namespace not in known:
+        yield f"No Service is in namespace {quoted(namespace)}; there are Services in: {abbreviate(known) or 'none'}"
 
 
 def _name_notes(clusters: Clusters) -> list[str]:

@@ -99,7 +99,7 @@ async def test_announces_writes_host_then_status_and_answers(shop: Shop) -> None
         await wait_for(lambda: len(journal.entries) == 3, what="host and status")
         _, second, third = journal.entries
         assert second is not None
-        assert second["metadata"]["annotations"]["kube-vip.io/vipHost"] == "devenv-node"
+        assert second["metadata"]["annotations"]["kube-vip.io/vipHost"] == "node-1"
         assert not second["status"]["loadBalancer"]
         assert third is not None
         # API servers since Kubernetes 1.30 add ipMode.

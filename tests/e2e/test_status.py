@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from devenv.demo.scenario import NETWORKS
+from devenv.guestnodes import GuestNodes
 from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
@@ -21,6 +23,12 @@ MAX_SECONDS = 90.0
 async def test_status_in_the_pod_needs_no_flags(
     stage: Stage, lan: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    async with GuestNodes(stage.guest, stage.host, networks=NETWORKS) as nodes:
+        await nodes.add(1)
+        await _reads_status(stage, tmp_path, capsys)
+
+
+async def _reads_status(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = stage.run(fresh=True)
     proc = tmp_path / "proc"
     proc.mkdir()

@@ -70,15 +70,20 @@ def _is_noted(document: Json) -> bool:
 def serve(tmp_path: Path) -> Iterator[ClusterServer]:
     """A function that serves objects from a guest cluster and a Harvester, and returns a command's flags for both.
 
-    Where kube-vip has noted its node on a Service, that Node exists, unless the objects have Nodes of their own.
+    Where kube-vip has noted its node on a Service, that Node and an endpoint of the Service exist, unless the objects
+    have Nodes or EndpointSlices of their own.
     """
     with ExitStack() as stack:
 
         def start(*documents: Json) -> list[str]:
             directory = tmp_path / f"clusters-{len(list(tmp_path.iterdir()))}"
             directory.mkdir()
-            if any(map(_is_noted, documents)) and not any(one["kind"] == "Node" for one in documents):
+            kinds = {one["kind"] for one in documents}
+            noted = [one for one in documents if _is_noted(one)]
+            if noted and "Node" not in kinds:
                 documents = (*documents, *objects.working_node())
+            if "EndpointSlice" not in kinds:
+                documents = (*documents, *(objects.endpoint_slice(one["metadata"]["name"]) for one in noted))
             harvester = [one for one in documents if one["kind"] in OF_HARVESTER]
             guest = [one for one in documents if one["kind"] not in OF_HARVESTER]
             of_pools = [pool_rule(one["metadata"]["name"]) for one in harvester if one["kind"] == "IPPool"]

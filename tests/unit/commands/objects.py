@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from harvester_ccm.model.core import SERVICE_LABEL
 from harvester_ccm.names import ANNOUNCED_AS, LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
 from harvester_ccm.plan.service.announcing import Record, Step, written_record
 from harvester_ccm.plan.service.ownership import load_balancer_name
@@ -160,3 +161,13 @@ def working_node(name: str = "w1") -> list[Json]:
     one = node(name, taints=[], providerID=f"harvester://uid-of-vm-{name}")
     one["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
     return [one, machine(name), instance(name, ("eth0", "default/lan", ["10.0.0.5"]))]
+
+
+def endpoint_slice(of: str = "web") -> Json:
+    """Return an EndpointSlice with a ready Pod."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": f"{of}-a", "namespace": "shop", "labels": {SERVICE_LABEL: of}},
+        "endpoints": [{"addresses": ["10.42.0.7"], "nodeName": "w1", "conditions": {"ready": True}}],
+    }

@@ -8,7 +8,7 @@ from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_announcer
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.documents import Page
-from harvester_ccm.model.core import SERVICE_LABEL, SERVICES
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -66,16 +66,6 @@ def vm_balancer() -> Json:
     return document
 
 
-def endpoint_slice(of: str = "web") -> Json:
-    """Return an EndpointSlice with a ready Pod."""
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": f"{of}-a", "namespace": "shop", "labels": {SERVICE_LABEL: of}},
-        "endpoints": [{"addresses": ["10.42.0.7"], "nodeName": "w1", "conditions": {"ready": True}}],
-    }
-
-
 def announced_by(run: Runner, flags: list[str]) -> tuple[str, int]:
     """Return what ``explain`` prints about the announcement, and its exit code."""
     result = run("explain", "svc/web", "-n", "shop", "-o", "json", *flags)
@@ -90,11 +80,17 @@ def status(run: Runner, flags: list[str]) -> Run:
 
 OTHER_SERVICE: Final = [
     published("api", "api-uid", node="w1", address="10.0.0.8"),
+    objects.endpoint_slice("api"),
     balancer("api", "api-uid", "10.0.0.8"),
 ]
 CASES: dict[str, tuple[list[Json], str, str, str]] = {
     "noted": ([published(node="w1")], "w1", "", ""),
-    "nothing noted anywhere": ([published(), endpoint_slice()], "unknown. No node has noted", "", "--announcer=other"),
+    "nothing noted anywhere": (
+        [published(), objects.endpoint_slice()],
+        "unknown. No node has noted",
+        "",
+        "--announcer=other",
+    ),
     "no endpoint": (
         [published(), *OTHER_SERVICE],
         "unknown. The Service has no endpoint",
@@ -102,13 +98,13 @@ CASES: dict[str, tuple[list[Json], str, str, str]] = {
         "Service shop/web: The Service has no endpoint",
     ),
     "not announced": (
-        [published(answers=True), endpoint_slice(), *OTHER_SERVICE],
+        [published(answers=True), objects.endpoint_slice(), *OTHER_SERVICE],
         "no node, as far as kube-vip notes it",
         "Check that the kube-vip Pods run",
         "",
     ),
     "class": (
-        [published(answers=True, loadBalancerClass=LOAD_BALANCER_CLASS), endpoint_slice(), *OTHER_SERVICE],
+        [published(answers=True, loadBalancerClass=LOAD_BALANCER_CLASS), objects.endpoint_slice(), *OTHER_SERVICE],
         "no node, as far as kube-vip notes it",
         "lb_class_name",
         "",
@@ -178,7 +174,7 @@ def test_node_that_kube_vip_noted_for_an_earlier_address_is_not_named(
 def test_status_does_not_say_that_all_is_well_while_that_is_not_known(
     run: Runner, serve: ClusterServer, node: str, last_line: str
 ) -> None:
-    flags = serve(objects.home(), objects.lease(), published(node=node), balancer(), endpoint_slice())
+    flags = serve(objects.home(), objects.lease(), published(node=node), balancer(), objects.endpoint_slice())
     result = run("status", *flags)
     assert (result.out.splitlines()[-1], result.code) == (last_line, 0)
 

@@ -53,7 +53,12 @@ def flags(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]
     of_harvester = [
         one for one in documents if one["kind"] in ("LoadBalancer", "VirtualMachine", "VirtualMachineInstance")
     ]
-    of_guest = [objects.home(), objects.lease(), *(one for one in documents if one not in of_harvester)]
+    of_guest = [
+        objects.home(),
+        objects.lease(),
+        objects.endpoint_slice(),
+        *(one for one in documents if one not in of_harvester),
+    ]
     guest = LoopbackApi(of_guest, clusters.GUEST_GROUPS)
     with two_clusters(guest, LoopbackApi(of_harvester, clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as given:
         # The length of an absolute path would decide where lines end.
