@@ -29,15 +29,15 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
 
     None instead of a Lease: there is no leader election, or the Lease cannot be read.
 
-    The clocks of the holder and of this process can differ. If the Lease looks expired, it is therefore read again
-    after a time in which a leader renews it.
+    The clocks of the holder and of this process can differ. If the Lease looks expired, or renewed in the future, it is
+    therefore read again after a time in which a leader renews it.
     """
     election = settings.leader_election
     if not election.enabled:
         return None, []
     read = partial(guest.get, LEASES, election.name, namespace=election.namespace)
     before = lease = await request_or_error(read())
-    if _is_overdue(lease, election):
+    if _is_doubtful(lease, election):
         await asyncio.sleep(2 * election.retry_period)
         lease = await request_or_error(read())
     name = f"Lease {election.namespace}/{election.name}"
@@ -48,7 +48,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     if not spec.holder_identity:
         text = f"No replica of the controller leads. {_NOT_RECONCILED}"
         reason = StatusReason("NoLeader", text, PODS_COMMAND)
-    elif _is_overdue(lease, election) and lease == before:
+    elif _is_doubtful(lease, election) and lease == before:
         text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
         reason = StatusReason(LEASE_EXPIRED, text, PODS_COMMAND)
         since = spec.renew_time or ""
@@ -58,12 +58,12 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
 
 
-def _is_overdue(lease: Lease | KubeError, election: LeaderElectionSettings) -> bool:
-    """Return whether the holder should have renewed a Lease, by the clock of this machine."""
+def _is_doubtful(lease: Lease | KubeError, election: LeaderElectionSettings) -> bool:
+    """Return whether the renewal of a Lease is too long ago, or as far in the future, by the clock of this machine."""
     if isinstance(lease, KubeError) or not lease.spec.holder_identity:
         return False
     age = seconds_between(lease.spec.renew_time, datetime.now(UTC))
-    return age is not None and age > (lease.spec.lease_duration_seconds or election.lease_duration)
+    return age is not None and abs(age) > (lease.spec.lease_duration_seconds or election.lease_duration)
 
 
 async def live_holder(settings: Settings, guest: ApiClient) -> str:

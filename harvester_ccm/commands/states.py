@@ -22,7 +22,7 @@ from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, pl
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.announcing import TOUCH_SECONDS
-from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan, waits_for
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState
@@ -33,6 +33,10 @@ from harvester_ccm.redaction import sanitize
 _WORKING: Final = frozenset({Reason.BACKENDS_UNHEALTHY, Reason.HARVESTER_UNAVAILABLE})
 """Reasons to wait of a Service with an address whose load balancer works. An outage is reported only once."""
 
+_UNPUBLISHED: Final = (
+    "Harvester has allocated the address, and the controller publishes it next. If this stays for a minute, the "
+    "controller does not see the load balancer, or its log has the cause: delete its pod, and it is started again"
+)
 _FAILED_WRITES: Final = frozenset({Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILABLE})
 """Reasons that the controller writes to the condition after a failed write."""
 
@@ -160,7 +164,7 @@ def _status_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> ObjectSt
         return ObjectStatus(State.DEGRADED if reasons else State.READY, since, reasons)
     if not reasons:
         # The address is allocated, and only its publication is missing.
-        reasons = (_reason_of(waits_for(Reason.QUEUED)),)
+        reasons = (StatusReason(str(Reason.QUEUED), _UNPUBLISHED),)
     state = State.BLOCKED if plan.waiting_reason in BLOCKING_REASONS else State.PENDING
     return ObjectStatus(state, since or service.metadata.creation_timestamp or "", reasons)
 

@@ -1,7 +1,7 @@
 """Objects as API servers return them."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from harvester_ccm.model.core import SERVICE_LABEL
@@ -101,8 +101,8 @@ def lease() -> Json:
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
-        # On a busy machine, a command can take longer than a Lease lasts.
-        "spec": {"holderIdentity": "w1_x", "renewTime": (datetime.now(UTC) + timedelta(hours=1)).isoformat()},
+        # On a busy machine, a command can take longer than a Lease usually lasts.
+        "spec": {"holderIdentity": "w1_x", "renewTime": datetime.now(UTC).isoformat(), "leaseDurationSeconds": 3600},
     }
 
 

@@ -139,7 +139,7 @@ CASES: dict[str, tuple[list[Json], str]] = {
     ),
     "address that is not published yet": (
         [objects.service(finalizers=[SERVICE_FINALIZER], annotations=HELD), balancer()],
-        "Service shop/web Pending Queued The Service waits for its reconcile",
+        "Service shop/web Pending Queued Harvester has allocated the address, and the controller publishes it next.",
     ),
     "orphan": (
         [balancer(of="shop/gone", uid="9")],
@@ -284,10 +284,11 @@ def lease(seconds: float, holder: str) -> Json:
     [
         (1, "w1_x", "w1_x", ""),
         (16, "w1_x", "none", f"{LEASE} LeaseExpired w1_x has not renewed the Lease"),
+        (-3600, "w1_x", "none", f"{LEASE} LeaseExpired w1_x has not renewed the Lease"),
         (1, "", "none", f"{LEASE} NoLeader No replica"),
         (None, "", "none", f"{LEASE} NoLeader No replica"),
     ],
-    ids=["renewed", "frozen", "released", "never held"],
+    ids=["renewed", "frozen", "frozen, and its clock was ahead", "released", "never held"],
 )
 def test_leader(run: Runner, serve: ClusterServer, seconds: float | None, holder: str, leader: str, line: str) -> None:
     documents = [] if seconds is None else [lease(seconds, holder)]
