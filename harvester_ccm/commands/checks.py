@@ -16,7 +16,7 @@ from harvester_ccm.commands.states import State, seconds_between
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.tokens import FileToken, token_claims
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER
@@ -135,7 +135,7 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
     """Yield the Services whose announcing node, as kube-vip noted it, does not exist or is not Ready."""
     for service in seen.store.services.all():
         name = _announcing_node(service, seen.store.cluster)
-        node = seen.store.nodes.get(name)
+        node = seen.store.nodes.get(name) or _node_with_hostname(seen.store, name)
         # In a cluster without any Node, as in the demo, kube-vip runs somewhere else.
         if not name or not len(seen.store.nodes) or (node is not None and node.ready == "True"):
             continue
@@ -145,6 +145,14 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
             "minute, it may be announced by none: check that kube-vip Pods run on other nodes, and restart them"
         )
         yield _of_service(service, text)
+
+
+def _node_with_hostname(store: ClusterStore, name: str) -> Node | None:
+    """Return the Node with this host name, which old versions of kube-vip note; None without one."""
+    for node in store.nodes.all():
+        if node.has_address("Hostname", name):
+            return node
+    return None
 
 
 def _without_endpoint(seen: Seen) -> Iterator[Fault]:

@@ -155,9 +155,9 @@ class Node(Object, frozen=True, kw_only=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
-    def has_internal_ip(self, address: str) -> bool:
-        """Return whether the Node has an address as InternalIP."""
-        return any(entry.type == "InternalIP" and entry.address == address for entry in self.status.addresses)
+    def has_address(self, kind: str, address: str) -> bool:
+        """Return whether the Node has an address of this type, such as InternalIP or Hostname."""
+        return any(entry.type == kind and entry.address == address for entry in self.status.addresses)
 
     @property
     def ready(self) -> str:

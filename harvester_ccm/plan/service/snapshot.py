@@ -555,7 +555,7 @@ def _holder_of(store: ServiceStore, address: str) -> str:
     if address in store.api_servers:
         return "an API server of the kubeconfigs has it"
     for node in store.nodes.all():
-        if node.has_internal_ip(address):
+        if node.has_address("InternalIP", address):
             return f"Node {node.metadata.name} has it"
     for service in store.services.by_index(BY_CLUSTER_IP, address):
         return f"Service {service.metadata.key} has it as cluster IP"

@@ -87,6 +87,13 @@ def test_fault_is_a_problem_of_status_and_a_warning_of_preflight(
     assert warnings(run, flags, title) == 1
 
 
+def test_note_of_an_old_kube_vip_names_the_host_of_a_node(run: Runner, serve: ClusterServer) -> None:
+    announcing, *rest = objects.working_node("another-name")
+    announcing["status"]["addresses"].append({"type": "Hostname", "address": "w1"})
+    flags = serve(objects.home(), objects.lease(), served(), balancer(), announcing, *rest)
+    assert "announces the address" not in run("status", *flags).out
+
+
 @pytest.mark.parametrize(("documents", "text"), HINTS.values(), ids=HINTS.keys())
 def test_hint_is_a_note_of_status_and_a_warning_of_preflight(
     run: Runner, serve: ClusterServer, documents: list[Json], text: str

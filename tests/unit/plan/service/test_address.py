@@ -64,7 +64,7 @@ EVENTS: dict[str, tuple[Service, LoadBalancer, str, str]] = {
         f"Warning {MOVED}",
     ),
     "another one than the load balancer has, its pool is named": (
-        served(),
+        service(ours=True, address=OTHER),
         allocated(address=OTHER, spec={"ipPool": "vlan100"}),
         ADDRESS,
         f"Warning The address changed from {OTHER} to {ADDRESS}",

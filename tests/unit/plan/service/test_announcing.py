@@ -341,6 +341,10 @@ ANOTHER_ADDRESS: dict[str, tuple[Situation, str]] = {
     ),
 }
 AFTER_WITHDRAWAL: dict[str, tuple[Situation, str]] = {
+    "withdrawn, and somebody has written that it never was announced": (
+        Situation(replace(SILENT, status=()), recorded(Step.WITHDRAWN, again=False), HOLD, Timers(since=1.0)),
+        f"silent; address=; ignore=true; record: held, {ADDRESS}, again",
+    ),
     "withdrawn: ignored before it comes back": (
         Situation(replace(SILENT, status=()), recorded(Step.WITHDRAWN), ANNOUNCE, Timers(since=1.0)),
         f"silent; address=; ignore=true; status later; record: held, {ADDRESS}, again",
