@@ -280,7 +280,9 @@ class PageRunner:
         flags = self._flags_of(container)
         cloud_config = self.directory / "cloud-config"
         cloud_config.write_bytes(base64.b64decode(self.guest.admin.request("GET", SECRET)["data"]["cloud-config"]))
-        kubeconfig = self.guest.kubeconfig_for_service_account(NAMESPACE, RELEASE, context_namespace=NAMESPACE)
+        kubeconfig = self.guest.kubeconfig_for_service_account(
+            NAMESPACE, RELEASE, context_namespace=NAMESPACE, expiration_seconds=30 * 86400
+        )
         self.controller = CcmProcess.start(
             self.directory, cloud_config=cloud_config, kubeconfig=kubeconfig, flags=flags
         )
