@@ -30,13 +30,13 @@ from harvester_ccm.plan.service.orphans import (
     is_orphan,
     service_of,
 )
-from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of, service_key
+from harvester_ccm.plan.service.ownership import Mark, mark_of, service_key
 from harvester_ccm.plan.service.scope import is_served, is_served_by_us
 from harvester_ccm.redaction import sanitize
 from harvester_ccm.remedies import credential_hint
 
 SOON: Final = timedelta(days=7)
-"""A token that expires within this time is a problem: somebody has to renew it in time."""
+"""A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
 _TO_BE_DELETED: Final = (
@@ -44,8 +44,6 @@ _TO_BE_DELETED: Final = (
     "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
     "that flag and create the Service again"
 )
-
-
 NO_ENDPOINT: Final = (
     "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then. Check its Pods "
     "and its selector, or without a selector its EndpointSlice"
@@ -105,8 +103,8 @@ def _of_load_balancer(load_balancer: LoadBalancer, text: str, state: State = Sta
 
 def _node_addresses(seen: Seen) -> Iterator[Fault]:
     """Yield the managed Services that show the address of a Node."""
-    for found in shown_node_addresses(seen.store):
-        yield _of_service(found.service, f"{found.text}. {NODE_ADDRESS_REMEDY}")
+    for shown in shown_node_addresses(seen.store):
+        yield _of_service(shown.service, f"{shown.text}. {NODE_ADDRESS_REMEDY}")
 
 
 def _of_service(service: Service, text: str) -> Fault:
@@ -133,11 +131,15 @@ def _other_owners(seen: Seen) -> Iterator[Fault]:
 
 def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
     """Yield the Services whose announcing node, as kube-vip noted it, does not exist or is not Ready."""
+    if not len(seen.store.nodes):
+        # As in the demo: kube-vip runs somewhere else.
+        return
     for service in seen.store.services.all():
         name = _announcing_node(service, seen.store.cluster)
+        if not name:
+            continue
         node = seen.store.nodes.get(name) or _node_with_hostname(seen.store, name)
-        # In a cluster without any Node, as in the demo, kube-vip runs somewhere else.
-        if not name or not len(seen.store.nodes) or (node is not None and node.ready == "True"):
+        if node is not None and node.ready == "True":
             continue
         what = "does not exist" if node is None else "is not Ready"
         text = (
@@ -192,7 +194,7 @@ def _day(end: datetime) -> str:
 
 def _not_ready(seen: Seen) -> Iterator[Fault]:
     """Yield the load balancers with an address, for kube-vip, that Harvester reports as not ready."""
-    for load_balancer in _own(seen):
+    for load_balancer in seen.store.own_load_balancers():
         condition = load_balancer.ready
         if (
             load_balancer.spec.workload_type == "vm"
@@ -211,20 +213,13 @@ def _not_ready(seen: Seen) -> Iterator[Fault]:
 
 def _hanging_deletions(seen: Seen) -> Iterator[Fault]:
     """Yield the load balancers that Harvester does not remove. A Service that waits for one has its own row."""
-    for load_balancer in _own(seen):
+    for load_balancer in seen.store.own_load_balancers():
         began = load_balancer.metadata.deletion_timestamp
         if (seconds_between(began, seen.store.taken) or 0.0) < DELETION_SECONDS:
             continue
         if seen.store.services.get(service_key(load_balancer)) is None:
             text = f"The load balancer is still being deleted in Harvester. {deletion_remedy(load_balancer)}"
             yield _of_load_balancer(load_balancer, text, State.DELETING, began or "")
-
-
-def _own(seen: Seen) -> Iterator[LoadBalancer]:
-    cluster = seen.store.cluster
-    for load_balancer in seen.store.load_balancers.all():
-        if has_cluster_name(load_balancer, cluster) and mark_of(load_balancer, cluster) is not Mark.FOREIGN:
-            yield load_balancer
 
 
 def faults_in(seen: Seen, namespace: str, *, hints: bool, of_services: bool) -> Iterator[tuple[Check, Fault]]:

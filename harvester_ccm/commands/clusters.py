@@ -48,7 +48,7 @@ from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, addresses_of_servers, rights_of
 from harvester_ccm.plan.service.allocation import is_in_progress
 from harvester_ccm.plan.service.endpoints import Endpoints, Reading, reading_of
-from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of
+from harvester_ccm.plan.service.ownership import may_be_of_cluster
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
@@ -154,22 +154,22 @@ class ClusterStore:
         """The nodes that can get traffic."""
         return backends_of(self.nodes.all(), vm_names(self)) if self.nodes.synced else None
 
-    def _own_load_balancers(self) -> Iterator[LoadBalancer]:
+    def own_load_balancers(self) -> Iterator[LoadBalancer]:
+        """Yield the load balancers that may be those of this cluster."""
         for load_balancer in self.load_balancers.all():
-            is_foreign = mark_of(load_balancer, self.cluster) is Mark.FOREIGN
-            if not is_foreign and has_cluster_name(load_balancer, self.cluster):
+            if may_be_of_cluster(load_balancer, self.cluster):
                 yield load_balancer
 
     @cached_property
     def last_processed(self) -> str:
         """When Harvester's controller last processed a load balancer of this cluster; empty if it is not known."""
-        conditions = (load_balancer.ready for load_balancer in self._own_load_balancers())
+        conditions = (load_balancer.ready for load_balancer in self.own_load_balancers())
         return max((condition.last_update_time for condition in conditions if condition is not None), default="")
 
     @cached_property
     def creation_in_progress(self) -> bool:
         """Whether Harvester allocates or releases an address for this cluster, for which the next creation waits."""
-        return any(map(is_in_progress, self._own_load_balancers()))
+        return any(map(is_in_progress, self.own_load_balancers()))
 
     async def read_endpoints(self, guest: ApiClient, services: Sequence[Service], *, is_needed: bool) -> None:
         """Read the endpoints of these Services: those of one alone, or all in one list.
@@ -331,13 +331,16 @@ async def is_harvester(client: ApiClient) -> bool:
     return not isinstance(served, KubeError) and LOAD_BALANCERS.plural in served
 
 
+GUEST_REMEDY: Final = (
+    "Set --kubeconfig to a kubeconfig of the guest cluster, or choose its context with kubectl config use-context"
+)
+"""Remedy for a kubeconfig that leads to Harvester instead of the guest cluster."""
+
+
 def guest_is_harvester(client: ApiClient) -> str:
     """Return what is wrong with a kubeconfig that leads to Harvester instead of the guest cluster."""
     origin = client.credentials.origin
-    return (
-        f"the kubeconfig {origin} leads to a Harvester ({client.credentials.server}), not to the guest cluster. Set "
-        "--kubeconfig to a kubeconfig of the guest cluster, or choose its context with kubectl config use-context"
-    )
+    return f"the kubeconfig {origin} leads to a Harvester ({client.credentials.server}), not to the guest cluster"
 
 
 async def read_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
@@ -349,7 +352,7 @@ async def read_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     """
     clusters, is_swapped = await asyncio.gather(list_clusters(context, guest, harvester), is_harvester(guest))
     if is_swapped:
-        raise ConfigurationError([guest_is_harvester(guest)])
+        raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_REMEDY}"])
     store = clusters.store
     error = store.problem(SERVICES, NODES)
     if error is not None:

@@ -28,6 +28,7 @@ from harvester_ccm.commands.address_pools import requests_text
 from harvester_ccm.commands.checks import CHECKS, Seen
 from harvester_ccm.commands.clusters import (
     GUEST,
+    GUEST_REMEDY,
     HARVESTER,
     REQUEST_SECONDS,
     TITLES,
@@ -439,8 +440,7 @@ class ClusterCheck:
             versions = Check(where, "API versions", *await check_versions(client))
             yield versions
         elif await is_harvester(client):
-            cause, _, advice = guest_is_harvester(client).partition(". ")
-            versions = Check(where, "API versions", Result.FAILED, cause, advice)
+            versions = Check(where, "API versions", Result.FAILED, guest_is_harvester(client), GUEST_REMEDY)
             yield versions
         if Result.FAILED in (credential.result, versions.result):
             self.is_usable = False

@@ -7,7 +7,7 @@ from typing import Final
 from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.allocation import is_in_progress
-from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of
+from harvester_ccm.plan.service.ownership import may_be_of_cluster
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""
@@ -81,8 +81,7 @@ class CreationGate:
         if load_balancer is None:
             return ""
         # The text of a load balancer of another cluster is not even looked at.
-        is_foreign = mark_of(load_balancer, self._cluster) is Mark.FOREIGN
-        if is_foreign or not has_cluster_name(load_balancer, self._cluster):
+        if not may_be_of_cluster(load_balancer, self._cluster):
             return ""
         if not is_in_progress(load_balancer):
             return ""

@@ -67,7 +67,7 @@ class LimitedWrite(Struct, frozen=True):
     writes_needed: int = 1
     """Number of writes that belong together: this one, and those after it."""
     is_urgent: bool = False
-    """Whether it never waits: the object is being deleted, or the write removes what is somebody else's."""
+    """Whether it never waits: the object is being deleted, or the write removes what belongs to another one."""
 
 
 class Reconciler(ABC, Generic[SnapshotT, PlanT]):

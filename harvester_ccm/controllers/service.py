@@ -204,7 +204,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             return LimitedWrite(f"endpoints of {meta.uid}", fields, is_urgent=meta.deleting)
         is_urgent = meta.deleting
         if isinstance(plan.write, PatchService):
-            # Whoever writes the address of another Service here could do it again while the correction waits.
+            # The user who wrote the address of another Service here could do it again while the correction waits.
             is_urgent = is_urgent or bool(owners_of_claimed(snapshot))
         return LimitedWrite(meta.uid, fields, plan.writes_needed, is_urgent=is_urgent)
 

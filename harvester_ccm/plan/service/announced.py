@@ -15,7 +15,7 @@ from harvester_ccm.plan.service.dhcp_lease import plan_without_lease, with_lease
 from harvester_ccm.plan.service.load_balancer import is_for_other_request, load_balancer_change
 from harvester_ccm.plan.service.obstacles import unpublished, without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.verdict import Ready
+from harvester_ccm.plan.service.verdict import NotReady, Ready
 
 
 def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
@@ -40,23 +40,22 @@ def _plan_device_unknown(snapshot: ServiceSnapshot, warning: EventMessage | None
     verdict = waits_for(Reason.NETWORK_DEVICE_UNKNOWN)
     if warning is not None:
         verdict = not_ready(warning, snapshot)
-    write = load_balancer_change(snapshot.load_balancer, snapshot)
-    return Desired(verdict, HOLD, finalizer=Finalizer.ADD, ingress=without_addresses(snapshot), write=write)
+    return _held(snapshot, verdict)
 
 
 def plan_other_network(snapshot: ServiceSnapshot) -> Desired:
     """Announce nothing. When the Service names a pool or requests another network, it gets another load balancer."""
     load_balancer = snapshot.load_balancer
-    desired = Desired(
-        not_ready(withheld(snapshot, load_balancer), snapshot),
-        HOLD,
-        finalizer=Finalizer.ADD,
-        ingress=without_addresses(snapshot),
-        write=load_balancer_change(load_balancer, snapshot),
-    )
+    desired = _held(snapshot, not_ready(withheld(snapshot, load_balancer), snapshot))
     if not is_for_other_request(load_balancer, snapshot):
         return desired
     return replace(desired, verdict=waits_for(Reason.REPLACEMENT_PENDING), write=deletion_write(load_balancer))
+
+
+def _held(snapshot: ServiceSnapshot, verdict: NotReady) -> Desired:
+    """Return the state of a Service whose address nothing announces: its load balancer is kept current."""
+    write = load_balancer_change(snapshot.load_balancer, snapshot)
+    return Desired(verdict, HOLD, finalizer=Finalizer.ADD, ingress=without_addresses(snapshot), write=write)
 
 
 def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wish) -> Desired:

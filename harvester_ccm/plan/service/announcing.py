@@ -313,7 +313,7 @@ def _hold(seen: Seen, record: Record | None, wish: Wish, timers: Timers) -> Next
         return _empty(seen, record)
     if record.step is Step.WITHDRAWN and timers.since < STEP_SECONDS:
         return Next(Progress.SILENT, holds_status=True, look_again_after=STEP_SECONDS - timers.since)
-    # An address that was withdrawn was announced, whatever a record says that somebody else has written.
+    # An address that was withdrawn was announced, whatever a record says that another client has written.
     return _held(replace(record, again=record.again or record.step is Step.WITHDRAWN), wish)
 
 

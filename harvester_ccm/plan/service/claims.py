@@ -1,13 +1,13 @@
 """Addresses of others that can be read on a Service: kube-vip announces an address for each Service that shows it.
 
-Whoever may edit a Service can write any address there, again and again. So the writes that remove one never wait, and
-the Service that has the address gets an Event.
+A user who may edit a Service can write any address there, again and again. So the writes that remove one never wait,
+and the Service that has the address gets an Event.
 """
 
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.ownership import Mark, allocated_addresses, has_cluster_name, mark_of, service_key
+from harvester_ccm.plan.service.ownership import allocated_addresses, may_be_of_cluster, service_key
 from harvester_ccm.plan.service.sharing import sharing_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, addresses_read
 
@@ -29,13 +29,8 @@ def claim_events(snapshot: ServiceSnapshot) -> dict[str, EventMessage]:
     published = "" if snapshot.record is None else snapshot.record.address
     own_key = snapshot.service.metadata.key
     owners = [owner for owner in owners_of_claimed(snapshot) if owner.allocated_ip != published]
-    claimed = {service_key(owner): owner for owner in owners if _is_of_this_cluster(owner, snapshot)}
+    claimed = {service_key(owner): owner for owner in owners if may_be_of_cluster(owner, snapshot.cluster)}
     return {key: _claimed(owner.allocated_ip, own_key) for key, owner in claimed.items() if key != own_key}
-
-
-def _is_of_this_cluster(load_balancer: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
-    is_foreign = mark_of(load_balancer, snapshot.cluster) is Mark.FOREIGN
-    return has_cluster_name(load_balancer, snapshot.cluster) and not is_foreign
 
 
 def _claimed(address: str, other: str) -> EventMessage:

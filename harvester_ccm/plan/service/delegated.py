@@ -14,7 +14,7 @@ from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, vi
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.refused import NO_BACKEND, refused_ports_warning
+from harvester_ccm.plan.service.refused import NO_BACKEND_SELECTOR, refused_ports_warning
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
 from harvester_ccm.plan.service.vm_spec import ports_left_out, vm_spec_of
@@ -74,8 +74,7 @@ def _seconds_until_update(snapshot: ServiceSnapshot, load_balancer: LoadBalancer
 
 def _no_backend(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage:
     """Return the Warning about a Service without a node that may get traffic."""
-    selector = {VM_NAME: [NO_BACKEND]}
-    if not snapshot.remembered.refused.holds_for("backendServerSelector", selector, snapshot.now):
+    if not snapshot.remembered.refused.holds_for("backendServerSelector", NO_BACKEND_SELECTOR, snapshot.now):
         return _NO_BACKEND
     former = (load_balancer.spec.backend_server_selector or {}).get(VM_NAME) or ()
     cause = (

@@ -134,6 +134,11 @@ def has_cluster_name(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> b
     return load_balancer.metadata.label(names.LB_CLUSTER) in cluster.names
 
 
+def may_be_of_cluster(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
+    """Return whether a load balancer has this cluster's name, and no mark of another cluster."""
+    return has_cluster_name(load_balancer, cluster) and mark_of(load_balancer, cluster) is not Mark.FOREIGN
+
+
 def mark_of(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Mark:
     """Return the owner by the owner annotation."""
     annotated = load_balancer.metadata.annotation(names.LB_OWNER)

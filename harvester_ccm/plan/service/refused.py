@@ -18,6 +18,8 @@ SENT_AGAIN_SECONDS: Final = 3600.0
 """Time after which what was rejected is sent again: Harvester may have been updated."""
 NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
+NO_BACKEND_SELECTOR: Final = {VM_NAME: [NO_BACKEND]}
+"""The selector of backends of a load balancer without any."""
 _SAME_NUMBER: Final = ("has duplicate port", "has duplicate backend port")
 """Words about a listener whose number another one has."""
 NO_RUNNING_VM: Final = "no virtual machine instance matched"
@@ -60,7 +62,7 @@ def refused_part(
         return Refused({**known.fields, "listeners": sent}, ports, now) if ports else None
     selector = spec.get("backendServerSelector")
     is_change = "workloadType" not in spec
-    if is_change and NO_RUNNING_VM in message and selector == {VM_NAME: [NO_BACKEND]}:
+    if is_change and NO_RUNNING_VM in message and selector == NO_BACKEND_SELECTOR:
         return Refused({**known.fields, "backendServerSelector": selector}, known.ports, now)
     return None
 

@@ -37,6 +37,8 @@ def _left_out(entries: list[dict[str, object]], snapshot: ServiceSnapshot) -> Po
 
 def ports_left_out(snapshot: ServiceSnapshot) -> Ports:
     """Return the ports of the Service, and of those that share its address, for which Harvester takes no listener."""
+    if not snapshot.remembered.refused.ports:
+        return frozenset()
     return _left_out(listeners(snapshot.service, snapshot.own_ranking.shared_ports), snapshot)
 
 
