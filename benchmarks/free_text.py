@@ -21,11 +21,11 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.facts import addresses_of
-from harvester_ccm.plan.service.allocation import deletion_step, is_in_progress, read_allocation
-from harvester_ccm.plan.service.announcing import read_seen
+from harvester_ccm.plan.service.allocation.pending import pending_warning
+from harvester_ccm.plan.service.allocation.state import deletion_step, is_in_progress, read_allocation
+from harvester_ccm.plan.service.announcing.sequence import read_seen
 from harvester_ccm.plan.service.messages import Target, backends_warning, failure_event, harvester_unavailable
-from harvester_ccm.plan.service.ownership import claim_of
-from harvester_ccm.plan.service.pending import pending_warning
+from harvester_ccm.plan.service.ownership.owner import claim_of
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.redaction import cut, redact, redact_text, sanitize
 

@@ -27,7 +27,7 @@ from harvester_ccm.plan.node.internal_ip import InternalIPRule
 from harvester_ccm.plan.node.lifecycle import Obstacle
 from harvester_ccm.plan.node.match import MatchedBy
 from harvester_ccm.plan.node.power import VMState
-from harvester_ccm.plan.service.announcing import Step
+from harvester_ccm.plan.service.announcing.sequence import Step
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import PLANS
 

@@ -73,8 +73,8 @@ def _become(arguments: list[str], environment: dict[str, str], log_file: str, ti
 def replace_times(times: Mapping[str, float]) -> None:
     """Replace constants of the controller, by module and name, so that tests need not wait for them.
 
-    A name is for example ``plan.service.orphans.ORPHAN_GRACE_SECONDS``; values are in seconds. Raises KeyError for an
-    unknown one. Values that a module derived from a constant when it was loaded are not changed.
+    A name is for example ``plan.service.ownership.orphans.ORPHAN_GRACE_SECONDS``; values are in seconds. Raises
+    KeyError for an unknown one. Values that a module derived from a constant when it was loaded are not changed.
     """
     for name, seconds in times.items():
         home, _, constant = f"{PROGRAM}.{name}".rpartition(".")

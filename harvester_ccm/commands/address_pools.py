@@ -9,7 +9,7 @@ from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.kube.reviews import RULES_REVIEWS, ask_review
 from harvester_ccm.model.event import NAMED, abbreviate
 from harvester_ccm.model.harvester import IP_POOLS
-from harvester_ccm.plan.service.address_pools import GRANT, ObservedPool
+from harvester_ccm.plan.service.allocation.address_pools import GRANT, ObservedPool
 
 
 async def read_pools(store: ClusterStore, harvester: ApiClient, names: Collection[str]) -> None:

@@ -13,9 +13,9 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import vm_named
-from harvester_ccm.plan.service.endpoints import Reading
+from harvester_ccm.plan.service.announcing.endpoints import Reading
+from harvester_ccm.plan.service.ownership.virtual_ips import VIRTUAL_IP
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP
 
 BY_HARVESTER = "Harvester"
 """Announces the address of a VM load balancer, on a host that it does not show."""

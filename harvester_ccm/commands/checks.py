@@ -20,17 +20,17 @@ from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER
-from harvester_ccm.plan.service.announcing import read_seen
-from harvester_ccm.plan.service.deletion import deletion_remedy
-from harvester_ccm.plan.service.endpoints import Reading
-from harvester_ccm.plan.service.orphans import (
+from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
+from harvester_ccm.plan.service.announcing.endpoints import Reading
+from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.ownership.orphans import (
     ORPHAN_GRACE_SECONDS,
     ORPHANED,
     deletion_obstacle,
     is_orphan,
     service_of,
 )
-from harvester_ccm.plan.service.ownership import Mark, mark_of, service_key
+from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
 from harvester_ccm.plan.service.scope import is_served, is_served_by_us
 from harvester_ccm.redaction import sanitize
 from harvester_ccm.remedies import credential_hint

@@ -31,10 +31,10 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
-from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer
-from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.load_balancer.specification import changed_document
+from harvester_ccm.plan.service.ownership.owner import service_key
 
 NAMESPACE: Final = flag(
     "namespace",

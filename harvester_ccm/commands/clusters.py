@@ -45,14 +45,19 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, addresses_of_servers, rights_of
-from harvester_ccm.plan.service.allocation import is_in_progress
-from harvester_ccm.plan.service.endpoints import Endpoints, Reading, reading_of
-from harvester_ccm.plan.service.ownership import may_be_of_cluster
-from harvester_ccm.plan.service.ranking import Rankings
+from harvester_ccm.plan.service.allocation.address_pools import (
+    ObservedPool,
+    PoolRights,
+    addresses_of_servers,
+    rights_of,
+)
+from harvester_ccm.plan.service.allocation.state import is_in_progress
+from harvester_ccm.plan.service.announcing.endpoints import Endpoints, Reading, reading_of
+from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
+from harvester_ccm.plan.service.ownership.owner import may_be_of_cluster
+from harvester_ccm.plan.service.ownership.virtual_ips import VirtualIPIndex
+from harvester_ccm.plan.service.sharing.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
-from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
-from harvester_ccm.plan.service.vm_spec import backends_of
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"

@@ -34,6 +34,8 @@ from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, 
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.node.power import state_of
+from harvester_ccm.plan.service.announcing.endpoints import Reading
+from harvester_ccm.plan.service.announcing.readiness import NOTE_SECONDS
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -44,12 +46,10 @@ from harvester_ccm.plan.service.desired import (
     TouchEndpoints,
     Write,
 )
-from harvester_ccm.plan.service.endpoints import Reading
-from harvester_ccm.plan.service.load_balancer import changed_document
+from harvester_ccm.plan.service.load_balancer.specification import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of
-from harvester_ccm.plan.service.readiness import NOTE_SECONDS
 from harvester_ccm.plan.service.request import Ipam, Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 

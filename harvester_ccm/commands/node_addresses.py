@@ -12,8 +12,8 @@ from msgspec import Struct
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
+from harvester_ccm.plan.service.ownership.virtual_ips import VIRTUAL_IP
 from harvester_ccm.plan.service.scope import is_served_by_us
-from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP
 
 NODE_ADDRESS_REMEDY: Final = (
     "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "

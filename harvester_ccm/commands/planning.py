@@ -8,7 +8,7 @@ from harvester_ccm.commands.states import Planned, service_status
 from harvester_ccm.config import Settings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import Service
-from harvester_ccm.plan.service.endpoints import Reading
+from harvester_ccm.plan.service.announcing.endpoints import Reading
 
 
 async def plan_services(

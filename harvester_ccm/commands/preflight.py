@@ -64,9 +64,9 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.service.address_pools import GRANT
-from harvester_ccm.plan.service.announcing import RECEIPT_ANNOTATION, noted_node, read_seen
-from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.allocation.address_pools import GRANT
+from harvester_ccm.plan.service.announcing.sequence import RECEIPT_ANNOTATION, noted_node, read_seen
+from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, remedy_of

@@ -21,7 +21,7 @@ from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.announcing import TOUCH_SECONDS
+from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service, plan_waiting_for_creation

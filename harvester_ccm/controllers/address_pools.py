@@ -18,7 +18,7 @@ from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
 from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.model.harvester import IP_POOLS
-from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, rights_of
+from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, rights_of
 from harvester_ccm.plan.service.desired import SeedPool
 
 REFUSED_ATTEMPTS: Final = 10

@@ -15,13 +15,13 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.address_pools import PoolRights
-from harvester_ccm.plan.service.announcing import noted_node
+from harvester_ccm.plan.service.allocation.address_pools import PoolRights
+from harvester_ccm.plan.service.announcing.sequence import noted_node
+from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.messages import harvester_unavailable
-from harvester_ccm.plan.service.ownership import has_cluster_name
-from harvester_ccm.plan.service.ranking import Rankings
+from harvester_ccm.plan.service.ownership.owner import has_cluster_name
+from harvester_ccm.plan.service.sharing.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
-from harvester_ccm.plan.service.vm_spec import backends_of
 
 _MAPPING: Final = f"metadata.name={NAD_MAPPING_NAME}"
 

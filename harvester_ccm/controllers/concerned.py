@@ -11,8 +11,8 @@ from harvester_ccm.model.core import Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.vms import IDENTITY, identity, vm_identities, vmi_identities, vms_of
-from harvester_ccm.plan.service.orphans import is_orphan, service_of
-from harvester_ccm.plan.service.ownership import allocated_addresses, has_cluster_name, service_key
+from harvester_ccm.plan.service.ownership.orphans import is_orphan, service_of
+from harvester_ccm.plan.service.ownership.owner import allocated_addresses, has_cluster_name, service_key
 from harvester_ccm.plan.service.request import requests_address
 from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
 from harvester_ccm.plan.service.snapshot import BY_ADDRESS, BY_REQUEST, BY_SERVICE

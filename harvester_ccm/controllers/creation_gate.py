@@ -6,8 +6,8 @@ from typing import Final
 
 from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.plan.service.allocation import is_in_progress
-from harvester_ccm.plan.service.ownership import may_be_of_cluster
+from harvester_ccm.plan.service.allocation.state import is_in_progress
+from harvester_ccm.plan.service.ownership.owner import may_be_of_cluster
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""

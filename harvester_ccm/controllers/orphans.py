@@ -23,10 +23,10 @@ from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
-from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan
-from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.ownership.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan
+from harvester_ccm.plan.service.ownership.owner import service_key
 
 RETRY_SECONDS: Final = 30.0
 """Interval at which an orphan that cannot be deleted yet is checked again; its own changes are seen at once."""

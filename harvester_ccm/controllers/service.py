@@ -30,9 +30,10 @@ from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.address import not_allocated
-from harvester_ccm.plan.service.address_pools import ObservedPool, RefusedSeed, addresses_of_servers
-from harvester_ccm.plan.service.claims import claim_events, owners_of_claimed
+from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, RefusedSeed, addresses_of_servers
+from harvester_ccm.plan.service.announcing.address_events import not_allocated
+from harvester_ccm.plan.service.announcing.endpoints import Endpoints
+from harvester_ccm.plan.service.announcing.readiness import touch_not_permitted
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -43,12 +44,11 @@ from harvester_ccm.plan.service.desired import (
     Write,
     not_ready,
 )
-from harvester_ccm.plan.service.endpoints import Endpoints
+from harvester_ccm.plan.service.load_balancer.refused import Ports, port_of, refused_part
 from harvester_ccm.plan.service.messages import Target, failure_event
-from harvester_ccm.plan.service.ownership import kubectl_arguments
+from harvester_ccm.plan.service.ownership.claims import claim_events, owners_of_claimed
+from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
-from harvester_ccm.plan.service.readiness import touch_not_permitted
-from harvester_ccm.plan.service.refused import Ports, port_of, refused_part
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 
 log = structlog.get_logger(__name__)

@@ -23,6 +23,7 @@ from harvester_ccm.model.core import (
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
+from harvester_ccm.plan.service.announcing.endpoints import Reading, reading_of, slice_to_touch
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -33,8 +34,7 @@ from harvester_ccm.plan.service.desired import (
     TouchEndpoints,
     Write,
 )
-from harvester_ccm.plan.service.endpoints import Reading, reading_of, slice_to_touch
-from harvester_ccm.plan.service.load_balancer import changed_document
+from harvester_ccm.plan.service.load_balancer.specification import changed_document
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot

@@ -12,14 +12,14 @@ from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.plan.service.scope import is_served_by_us
-from harvester_ccm.plan.service.virtual_ips import (
+from harvester_ccm.plan.service.ownership.virtual_ips import (
     VirtualIPIndex,
     owner_of_load_balancer,
     owner_of_service,
     virtual_ips_of_load_balancer,
     virtual_ips_of_service,
 )
+from harvester_ccm.plan.service.scope import is_served_by_us
 
 LINGER_SECONDS: Final = 120.0
 

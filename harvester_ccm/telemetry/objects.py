@@ -15,7 +15,7 @@ from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import SHUTDOWN_TAINT, Reason
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.ownership import has_cluster_name
+from harvester_ccm.plan.service.ownership.owner import has_cluster_name
 from harvester_ccm.plan.service.scope import is_served_by_us
 from harvester_ccm.telemetry.metrics import Labels, Reading, Telemetry
 

@@ -27,7 +27,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     VM_ANNOTATION,
 )
-from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver

@@ -13,7 +13,7 @@ from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import AdmissionDenied, Conflict, Forbidden, Invalid
-from harvester_ccm.plan.service.address_pools import PoolRights, Standing, standing_of
+from harvester_ccm.plan.service.allocation.address_pools import PoolRights, Standing, standing_of
 from harvester_ccm.plan.service.desired import SeedPool
 from tests.deploy.test_generate_addon import HAS_DONE, IS_REFUSED, Addon, client_of, sections
 from tests.support.builders import CLUSTER

@@ -17,7 +17,7 @@ READING = ("GET", "HEAD")
 UNRELATED = r"/leases/|/events|/selfsubjectrulesreviews"
 """Writes that are not about a Service or a Node; a review stores nothing."""
 
-FAST_ORPHANS = {"plan.service.orphans.ORPHAN_GRACE_SECONDS": 3.0, "controllers.orphans.DELETION_PAUSE": 0.5}
+FAST_ORPHANS = {"plan.service.ownership.orphans.ORPHAN_GRACE_SECONDS": 3.0, "controllers.orphans.DELETION_PAUSE": 0.5}
 """Times of a run in which orphans are deleted soon."""
 
 _numbers = itertools.count(1)

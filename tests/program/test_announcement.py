@@ -16,7 +16,7 @@ from harvester_ccm.names import (
     KUBE_VIP_LEASE,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.readiness import FIRST_READING_SECONDS, NOTE_SECONDS
+from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, NOTE_SECONDS
 from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, document_of, page, refused

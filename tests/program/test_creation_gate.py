@@ -14,8 +14,8 @@ from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
-from harvester_ccm.plan.service.allocation import is_in_progress
-from harvester_ccm.plan.service.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
+from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
+from harvester_ccm.plan.service.allocation.state import is_in_progress
 from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
 from tests.support.builders import service
 from tests.support.clock import jumping_time

@@ -9,7 +9,7 @@ from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, RESYNC_TRIGGER, WORKLOAD_TYPE
-from harvester_ccm.plan.service.announcing import STEP_SECONDS
+from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS
 from tests.support.builders import ADDRESS, CLUSTER, allocated, served
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, refused

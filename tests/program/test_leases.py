@@ -26,7 +26,7 @@ from harvester_ccm.names import (
     RESYNC_TRIGGER,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.ownership.owner import name_for
 from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES
 from tests.simulation.kubevip import LEASES, NODE, KubeVip
 from tests.simulation.loop import SeededLoop

@@ -9,7 +9,7 @@ from harvester_ccm.controllers.service import ServiceController
 from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES
-from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.ownership.owner import name_for
 from tests.support.builders import CLUSTER, allocated, served
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, document_of

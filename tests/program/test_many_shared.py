@@ -141,7 +141,7 @@ def test_services_that_share_an_address_are_ranked_once_for_each_change(monkeypa
 
 def note_rankings(monkeypatch: pytest.MonkeyPatch, ranked: list[int]) -> None:
     """Note each computation of a ranking."""
-    from harvester_ccm.plan.service import ranking  # noqa: PLC0415 - the others run without this module, too
+    from harvester_ccm.plan.service.sharing import ranking  # noqa: PLC0415 - the others run without this module, too
 
     rank = ranking.rank
 

@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.support.builders import CLUSTER, allocated, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, refused

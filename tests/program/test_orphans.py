@@ -13,7 +13,7 @@ from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
-from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS
+from harvester_ccm.plan.service.ownership.orphans import ORPHAN_GRACE_SECONDS
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, allocated, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, document_of, page, refused

@@ -21,7 +21,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
 )
 from harvester_ccm.plan.service.obstacles import RECHECK_SECONDS
-from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.ownership.owner import name_for
 from tests.support.builders import CLUSTER, load_balancer, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, refused

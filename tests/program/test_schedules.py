@@ -9,7 +9,7 @@ import pytest
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_RECONCILE, WORKLOAD_TYPE
-from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.known import KNOWN, ONE_PORT
@@ -95,7 +95,7 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
         asks = isinstance(write, ChangeLoadBalancer) and LB_RECONCILE in write.annotations
         return DeleteLoadBalancer(balancer) if asks else write
 
-    monkeypatch.setattr("harvester_ccm.plan.service.deletion.deletion_write", unasked)
+    monkeypatch.setattr("harvester_ccm.plan.service.allocation.deletion.deletion_write", unasked)
     assert "is allocated to" in Schedule(scenario).run().wrong
 
 

@@ -39,7 +39,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.ownership.owner import name_for
 from tests.support.builders import ADDRESS, CLUSTER, allocated, endpoint_slice, load_balancer, marked, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, Document, MemoryServer, document_of, refused

@@ -10,7 +10,7 @@ from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS, WRITES_OF_A_ROUND
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
-from harvester_ccm.plan.service.announcing import STEP_SECONDS
+from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS
 from harvester_ccm.plan.service.plan import PUBLICATION_WRITES
 from tests.support.clock import jumping_time
 from tests.support.conflicts import (

@@ -11,7 +11,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.simulation.facts import (
     annotation,
     condition_reasons,

@@ -28,7 +28,7 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.announcing import Record, Seen, Step, read_seen, written_record
+from harvester_ccm.plan.service.announcing.sequence import Record, Seen, Step, read_seen, written_record
 from harvester_ccm.plan.service.snapshot import Backends
 
 decode_service = decoder(Service)

@@ -22,7 +22,7 @@ PATTERNS_OF_TRUSTED_TEXT: Final = {
     "kube/objects.py": "used with fullmatch on names of flags and files",
     "kube/tokens.py": "files, plugins and tokens of the administrator",
     "netip.py": "the length of a prefix",
-    "plan/service/ownership.py": "the name of the cluster, a flag",
+    "plan/service/ownership/owner.py": "the name of the cluster, a flag",
 }
 """Modules with regular expressions that see no text of tenants or servers."""
 PATTERNS_OF_FREE_TEXT: Final = {"redaction.py"}

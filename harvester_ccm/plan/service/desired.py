@@ -10,7 +10,7 @@ from harvester_ccm.model.core import Ingress, Service, ServiceCondition, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import LEAVE, Wish
+from harvester_ccm.plan.service.announcing.sequence import LEAVE, Wish
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Verdict
 

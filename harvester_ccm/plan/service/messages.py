@@ -15,7 +15,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NODE_DRIVER, SERVICE_FINALIZER, VM_CLUSTER, VM_CREATOR, Reason
-from harvester_ccm.plan.service.refused import NO_RUNNING_VM, SAME_NUMBER_REMEDY
+from harvester_ccm.plan.service.load_balancer.refused import NO_RUNNING_VM, SAME_NUMBER_REMEDY
 from harvester_ccm.remedies import problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0

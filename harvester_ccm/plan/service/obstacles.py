@@ -7,14 +7,14 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import Ingress
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import HOLD, LEAVE, Wish
+from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_at_most, waits_for
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
     harvester_unavailable,
 )
-from harvester_ccm.plan.service.ownership import foreign_note
+from harvester_ccm.plan.service.ownership.owner import foreign_note
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import is_served, was_secondary

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.announcing import complete, makes_ignored
+from harvester_ccm.plan.service.announcing.sequence import complete, makes_ignored
 from harvester_ccm.plan.service.desired import Document, Finalizer
 
 

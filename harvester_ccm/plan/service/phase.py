@@ -7,10 +7,10 @@ the time that the Service has waited.
 from enum import StrEnum
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.chosen_network import is_withheld
+from harvester_ccm.plan.service.allocation.chosen_network import is_withheld
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import Role
-from harvester_ccm.plan.service.sharing import sharing_of
+from harvester_ccm.plan.service.sharing.permission import sharing_of
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 

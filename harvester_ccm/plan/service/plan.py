@@ -23,11 +23,12 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip, plan_other_network
-from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Next, Progress, Step
-from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued
-from harvester_ccm.plan.service.delegated import plan_announced_by_harvester
-from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.creation import plan_new, plan_old_terminating, plan_queued
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.pending import plan_pending
+from harvester_ccm.plan.service.announcing.announced import plan_announced_by_kube_vip, plan_other_network
+from harvester_ccm.plan.service.announcing.readiness import judged
+from harvester_ccm.plan.service.announcing.sequence import ADDRESS_ANNOTATION, Next, Progress, Step
 from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
@@ -39,6 +40,15 @@ from harvester_ccm.plan.service.desired import (
     Write,
     waits_for,
 )
+from harvester_ccm.plan.service.ineffective import (
+    converted,
+    ignored_on_cluster_load_balancer,
+    ignored_on_vm_load_balancer,
+    local_policy,
+    rejected_changes,
+    sctp_on_vm_load_balancer,
+)
+from harvester_ccm.plan.service.load_balancer.delegated import plan_announced_by_harvester
 from harvester_ccm.plan.service.obstacles import (
     plan_address_in_use,
     plan_address_taken,
@@ -48,24 +58,14 @@ from harvester_ccm.plan.service.obstacles import (
     plan_unsupported,
     plan_wrong_harvester,
 )
-from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_note
+from harvester_ccm.plan.service.ownership.owner import allocated_addresses, foreign_note
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, service_patch
-from harvester_ccm.plan.service.pending import plan_pending
 from harvester_ccm.plan.service.phase import Phase, phase_of
-from harvester_ccm.plan.service.readiness import judged
 from harvester_ccm.plan.service.removal import plan_leaving
 from harvester_ccm.plan.service.request import WorkloadType
 from harvester_ccm.plan.service.scope import has_other_class, was_secondary
-from harvester_ccm.plan.service.settings import (
-    converted,
-    ignored_on_cluster_load_balancer,
-    ignored_on_vm_load_balancer,
-    local_policy,
-    rejected_changes,
-    sctp_on_vm_load_balancer,
-)
-from harvester_ccm.plan.service.shared_address import plan_sharing, plan_sharing_pending
-from harvester_ccm.plan.service.sharing import sharing_of
+from harvester_ccm.plan.service.sharing.permission import sharing_of
+from harvester_ccm.plan.service.sharing.shared_address import plan_sharing, plan_sharing_pending
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (

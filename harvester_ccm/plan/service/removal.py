@@ -7,15 +7,15 @@ from msgspec.structs import replace
 from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import LEAVE, WITHDRAW, Goal, Wish
-from harvester_ccm.plan.service.deletion import next_deletion
+from harvester_ccm.plan.service.allocation.deletion import next_deletion
+from harvester_ccm.plan.service.announcing.device import RESTART
+from harvester_ccm.plan.service.announcing.sequence import LEAVE, WITHDRAW, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
-from harvester_ccm.plan.service.device import RESTART
-from harvester_ccm.plan.service.load_balancer import network_of
-from harvester_ccm.plan.service.ownership import allocated_addresses
+from harvester_ccm.plan.service.load_balancer.specification import network_of
+from harvester_ccm.plan.service.ownership.owner import allocated_addresses
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import has_other_class, was_secondary
-from harvester_ccm.plan.service.sharing import users_of_address
+from harvester_ccm.plan.service.sharing.permission import users_of_address
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotManaged
 

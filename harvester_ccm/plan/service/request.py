@@ -16,7 +16,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, is_device, published_devices
 from harvester_ccm.model.event import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, Seen
+from harvester_ccm.plan.service.announcing.sequence import ADDRESS_ANNOTATION, Seen
 
 
 class Ipam(StrEnum):

@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.announcing import read_record, read_seen
+from harvester_ccm.plan.service.announcing.sequence import read_record, read_seen
 from harvester_ccm.plan.service.request import primary_reference
 
 BY_PRIMARY: Final = "primary"

@@ -18,9 +18,10 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text, parse_provider_id, special_use
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
-from harvester_ccm.plan.service.allocation import Allocation, read_allocation
-from harvester_ccm.plan.service.announcing import (
+from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
+from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
+from harvester_ccm.plan.service.announcing.endpoints import Endpoints
+from harvester_ccm.plan.service.announcing.sequence import (
     Next,
     Record,
     Seen,
@@ -32,8 +33,8 @@ from harvester_ccm.plan.service.announcing import (
     read_record,
     read_seen,
 )
-from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.ownership import (
+from harvester_ccm.plan.service.load_balancer.refused import Ports, Refused
+from harvester_ccm.plan.service.ownership.owner import (
     Claim,
     LoadBalancerMatch,
     Mark,
@@ -45,8 +46,11 @@ from harvester_ccm.plan.service.ownership import (
     name_for,
     service_key,
 )
-from harvester_ccm.plan.service.ranking import Ranking, Rankings
-from harvester_ccm.plan.service.refused import Ports, Refused
+from harvester_ccm.plan.service.ownership.virtual_ips import (
+    VIRTUAL_IP,
+    virtual_ips_of_load_balancer,
+    virtual_ips_of_service,
+)
 from harvester_ccm.plan.service.request import (
     Ipam,
     Request,
@@ -65,11 +69,7 @@ from harvester_ccm.plan.service.scope import (
     scope_of,
     was_secondary,
 )
-from harvester_ccm.plan.service.virtual_ips import (
-    VIRTUAL_IP,
-    virtual_ips_of_load_balancer,
-    virtual_ips_of_service,
-)
+from harvester_ccm.plan.service.sharing.ranking import Ranking, Rankings
 
 BY_SERVICE: Final = "service"
 """Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""

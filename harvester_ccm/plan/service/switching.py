@@ -4,13 +4,13 @@ from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import HOLD, Step, read_seen
-from harvester_ccm.plan.service.creation import next_body
-from harvester_ccm.plan.service.deletion import next_deletion
+from harvester_ccm.plan.service.allocation.creation import next_body
+from harvester_ccm.plan.service.allocation.deletion import next_deletion
+from harvester_ccm.plan.service.announcing.sequence import HOLD, Step, read_seen
 from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam, WorkloadType
-from harvester_ccm.plan.service.sharing import managed_secondaries
+from harvester_ccm.plan.service.sharing.permission import managed_secondaries
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from harvester_ccm.model.core import SERVICE_LABEL
 from harvester_ccm.names import ANNOUNCED_AS, LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
-from harvester_ccm.plan.service.announcing import Record, Step, written_record
-from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.announcing.sequence import Record, Step, written_record
+from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 
 Json = dict[str, Any]
 

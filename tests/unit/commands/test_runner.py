@@ -9,7 +9,7 @@ from harvester_ccm.cli import main
 from harvester_ccm.commands import runner
 from harvester_ccm.commands.runner import container_flags
 from harvester_ccm.names import LB_CLUSTER
-from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
 

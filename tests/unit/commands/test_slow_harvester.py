@@ -19,7 +19,7 @@ from harvester_ccm.kube import errors
 from harvester_ccm.kube.client import ApiClient, Request
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.names import IP_POOL, LB_OWNER
-from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.support.clock import JumpingLoop
 from tests.support.loopback_api import TOKEN, LoopbackApi, kubeconfig
 from tests.unit.commands import clusters, objects

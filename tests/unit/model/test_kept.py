@@ -13,7 +13,7 @@ from harvester_ccm import names
 from harvester_ccm.kube.objects import MAX_NOTICED, Object, Resource
 from harvester_ccm.model.core import ENDPOINT_SLICES, MAX_PORTS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, MAX_KEPT, VIRTUAL_MACHINES
-from harvester_ccm.plan.service import load_balancer, vm_spec
+from harvester_ccm.plan.service.load_balancer import specification, vm_spec
 from harvester_ccm.redaction import MAX_FOREIGN_TEXT
 
 KIB = 1024
@@ -133,7 +133,7 @@ def test_load_balancer_that_is_too_large_says_its_size_the_limit_and_its_largest
 
 def test_plans_compare_only_what_is_kept_of_the_specification() -> None:
     """``_spec_difference`` compares the fields of these functions."""
-    written = {key for module in (vm_spec, load_balancer) for key in spec_fields(module)}
+    written = {key for module in (vm_spec, specification) for key in spec_fields(module)}
     spec = {"listeners": [{"a": "b"}], "backendServerSelector": {"a": ["b"]}, "healthCheck": {"port": 1}}
     kept = decoded(LOAD_BALANCERS, {"spec": {**spec, "description": "text"}})
     assert set(kept.document()["spec"]) >= written
@@ -149,7 +149,7 @@ def spec_fields(module: Any) -> set[str]:
 
 def test_spec_fields_are_found() -> None:
     assert spec_fields(vm_spec) == {"listeners", "healthCheck", "backendServerSelector"}
-    assert spec_fields(load_balancer) == {"description"}
+    assert spec_fields(specification) == {"description"}
 
 
 def catalogue() -> dict[str, str]:

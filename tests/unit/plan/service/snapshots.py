@@ -21,7 +21,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.announcing import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.endpoints import Endpoints, Reading
+from harvester_ccm.plan.service.announcing.sequence import Record, Step, written_record
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -32,10 +33,9 @@ from harvester_ccm.plan.service.desired import (
     TouchEndpoints,
     Write,
 )
-from harvester_ccm.plan.service.endpoints import Endpoints, Reading
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.ranking import rank, sharing_fields
+from harvester_ccm.plan.service.sharing.ranking import rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready, Verdict
 from tests.support.builders import (

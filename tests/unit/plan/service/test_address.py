@@ -19,7 +19,12 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.address import address_event, allocated_twice, not_allocated, not_as_requested
+from harvester_ccm.plan.service.announcing.address_events import (
+    address_event,
+    allocated_twice,
+    not_allocated,
+    not_as_requested,
+)
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import observe
 from harvester_ccm.plan.service.verdict import Ready

@@ -7,7 +7,7 @@ import pytest
 
 from harvester_ccm.kube.objects import ResourceRule
 from harvester_ccm.model.harvester import IP_POOLS, IPPool
-from harvester_ccm.plan.service.address_pools import (
+from harvester_ccm.plan.service.allocation.address_pools import (
     ObservedPool,
     PoolRights,
     Standing,

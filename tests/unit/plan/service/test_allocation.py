@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IP_POOL, LB_RECONCILE, Reason
-from harvester_ccm.plan.service.allocation import (
+from harvester_ccm.plan.service.allocation.deletion import Deletion, deletion_write, next_deletion
+from harvester_ccm.plan.service.allocation.pending import pending_warning
+from harvester_ccm.plan.service.allocation.state import (
     Allocation,
     DeletionStep,
     Entry,
@@ -18,9 +20,7 @@ from harvester_ccm.plan.service.allocation import (
     is_in_progress,
     read_allocation,
 )
-from harvester_ccm.plan.service.deletion import Deletion, deletion_write, next_deletion
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
-from harvester_ccm.plan.service.pending import pending_warning
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, marked, service
 from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan, short_write
 

@@ -21,7 +21,7 @@ from harvester_ccm.names import (
     KUBE_VIP_LEASE,
     KUBE_VIP_LEASE_NAME,
 )
-from harvester_ccm.plan.service.announcing import (
+from harvester_ccm.plan.service.announcing.sequence import (
     HOLD,
     LEAVE,
     TOUCH_SECONDS,

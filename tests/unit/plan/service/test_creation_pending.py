@@ -28,8 +28,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.address_pools import PoolRights
-from harvester_ccm.plan.service.creation import CREATION_QUEUED
+from harvester_ccm.plan.service.allocation.address_pools import PoolRights
+from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of, plan_service, plan_waiting_for_creation
 from tests.support.builders import (

@@ -25,8 +25,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of, listeners
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.vm_spec import backends_of, listeners
 from tests.support.builders import ADDRESS, DELETED_AT, LB_NAME, SUPPRESSED, VM_SPEC, allocated, served, service
 from tests.unit.plan.service.snapshots import (
     HOSTED,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
-from harvester_ccm.plan.service.deletion import deletion_remedy
+from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from tests.support.builders import LB_NAME, allocated
 
 OURS = LB_CONTROLLER_FINALIZER

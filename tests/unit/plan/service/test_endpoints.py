@@ -6,7 +6,13 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.model.core import EndpointSlice
-from harvester_ccm.plan.service.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading, reading_of, slice_to_touch
+from harvester_ccm.plan.service.announcing.endpoints import (
+    READ_AGAIN_SECONDS,
+    Endpoints,
+    Reading,
+    reading_of,
+    slice_to_touch,
+)
 from tests.support.builders import endpoint_slice, service
 
 LOCAL: Final = service(spec={"externalTrafficPolicy": "Local"})

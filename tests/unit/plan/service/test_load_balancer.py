@@ -34,7 +34,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer
-from harvester_ccm.plan.service.load_balancer import (
+from harvester_ccm.plan.service.load_balancer.specification import (
     changed_document,
     kept_fields,
     network_of,

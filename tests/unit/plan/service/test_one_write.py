@@ -5,9 +5,9 @@ from pathlib import Path
 
 from harvester_ccm.controllers.creation_gate import CreationGate
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.creation import plan_new
+from harvester_ccm.plan.service.allocation.creation import plan_new
 from harvester_ccm.plan.service.desired import CreateLoadBalancer
-from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import PLANS, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.verdict import NotReady

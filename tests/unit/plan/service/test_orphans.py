@@ -14,7 +14,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UUID,
 )
-from harvester_ccm.plan.service.orphans import deletion_obstacle, is_orphan, service_of
+from harvester_ccm.plan.service.ownership.orphans import deletion_obstacle, is_orphan, service_of
 from tests.support.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, listed_store, load_balancer, marked, service
 
 OTHER_CLASS = {"loadBalancerClass": "example.com/other"}

@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     LB_SERVICE_UUID,
 )
-from harvester_ccm.plan.service.ownership import Owner, claim_of, load_balancer_name, match_load_balancer
+from harvester_ccm.plan.service.ownership.owner import Owner, claim_of, load_balancer_name, match_load_balancer
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 NO_UID = ClusterIdentity(name="demo", namespace="vms")

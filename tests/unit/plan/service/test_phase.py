@@ -16,7 +16,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.address_pools import PoolRights
+from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import PLANS, plan_service
 from harvester_ccm.plan.service.snapshot import HarvesterCheck

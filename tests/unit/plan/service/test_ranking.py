@@ -19,10 +19,10 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.plan.service.load_balancer.vm_spec import listeners
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.ranking import MAX_SHARED_PORTS, Ranking, Rankings, rank, sharing_fields
+from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS, Ranking, Rankings, rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
-from harvester_ccm.plan.service.vm_spec import listeners
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, VM_SPEC, allocated, listed_store, served, service
 from tests.unit.plan.service.snapshots import BACKENDS
 

@@ -20,13 +20,13 @@ from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     LOAD_BALANCER_READY,
 )
-from harvester_ccm.plan.service.announcing import TOUCH_SECONDS, Record, Step, written_record
+from harvester_ccm.plan.service.announcing.dhcp_lease import LEASE_GRACE_SECONDS
+from harvester_ccm.plan.service.announcing.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading
+from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, NOTE_SECONDS
+from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS, Record, Step, written_record
 from harvester_ccm.plan.service.desired import ServicePlan
-from harvester_ccm.plan.service.dhcp_lease import LEASE_GRACE_SECONDS
-from harvester_ccm.plan.service.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, NOTE_SECONDS
 from tests.support.builders import ADDRESS, CLUSTER, UID, allocated, served
 from tests.unit.plan.service.snapshots import SHARED, SHARES, reasons, short_condition, short_write, snapshot_of
 

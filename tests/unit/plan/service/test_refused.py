@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.names import VM_NAME, Reason
-from harvester_ccm.plan.service.refused import (
+from harvester_ccm.plan.service.load_balancer.refused import (
     NO_BACKEND,
     NO_RUNNING_VM,
     SENT_AGAIN_SECONDS,

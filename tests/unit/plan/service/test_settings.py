@@ -29,9 +29,9 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.announcing import read_seen
+from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.ineffective import ignored_on_secondary, rejected_changes
 from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType, read_request
-from harvester_ccm.plan.service.settings import ignored_on_secondary, rejected_changes
 from tests.support.builders import ADDRESS, SUPPRESSED, UID, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import PRIMARY, SHARES, messages, plan, snapshot_of
 

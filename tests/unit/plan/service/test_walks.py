@@ -17,7 +17,7 @@ from devenv.contributor_tables import table, with_section
 from harvester_ccm import names
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import WHOLE_LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.plan.service.announcing import STEP_SECONDS, Record
+from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS, Record
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -27,7 +27,7 @@ from harvester_ccm.plan.service.desired import (
     TouchEndpoints,
     Write,
 )
-from harvester_ccm.plan.service.load_balancer import changed_document
+from harvester_ccm.plan.service.load_balancer.specification import changed_document
 from harvester_ccm.plan.service.patch import sent_patch
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import PLANS, plan_service

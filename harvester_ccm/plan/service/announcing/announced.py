@@ -5,14 +5,19 @@ from msgspec.structs import replace
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, Reason
-from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
-from harvester_ccm.plan.service.announcing import ADDRESS_ANNOTATION, HOLD, Goal, Wish
-from harvester_ccm.plan.service.chosen_network import network_warning, withheld
-from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.chosen_network import network_warning, withheld
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
+from harvester_ccm.plan.service.announcing.address_events import (
+    address_event,
+    allocated_twice,
+    has_older_twin,
+    not_as_requested,
+)
+from harvester_ccm.plan.service.announcing.device import device_for
+from harvester_ccm.plan.service.announcing.dhcp_lease import plan_without_lease, with_lease
+from harvester_ccm.plan.service.announcing.sequence import ADDRESS_ANNOTATION, HOLD, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
-from harvester_ccm.plan.service.device import device_for
-from harvester_ccm.plan.service.dhcp_lease import plan_without_lease, with_lease
-from harvester_ccm.plan.service.load_balancer import is_for_other_request, load_balancer_change
+from harvester_ccm.plan.service.load_balancer.specification import is_for_other_request, load_balancer_change
 from harvester_ccm.plan.service.obstacles import unpublished, without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready

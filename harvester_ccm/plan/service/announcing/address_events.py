@@ -4,9 +4,9 @@ from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.address_pools import GRANT
-from harvester_ccm.plan.service.load_balancer import has_moved
-from harvester_ccm.plan.service.ownership import Mark, mark_of, service_key
+from harvester_ccm.plan.service.allocation.address_pools import GRANT
+from harvester_ccm.plan.service.load_balancer.specification import has_moved
+from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, PROJECT, Reason
-from harvester_ccm.plan.service.address import not_allocated
-from harvester_ccm.plan.service.allocation import Allocation, Requirement, Stage
-from harvester_ccm.plan.service.announcing import HOLD
-from harvester_ccm.plan.service.deletion import deletion_write, left_entry
+from harvester_ccm.plan.service.allocation.deletion import deletion_write, left_entry
+from harvester_ccm.plan.service.allocation.state import Allocation, Requirement, Stage
+from harvester_ccm.plan.service.announcing.address_events import not_allocated
+from harvester_ccm.plan.service.announcing.sequence import HOLD
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,
@@ -21,7 +21,8 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
     waits_until,
 )
-from harvester_ccm.plan.service.load_balancer import load_balancer_change, searches_elsewhere
+from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change, searches_elsewhere
+from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
     UNAVAILABLE_GRACE_SECONDS,
@@ -29,11 +30,10 @@ from harvester_ccm.plan.service.messages import (
     harvester_unavailable,
 )
 from harvester_ccm.plan.service.obstacles import while_waiting, without_addresses
-from harvester_ccm.plan.service.ownership import Mark, mark_of
+from harvester_ccm.plan.service.ownership.owner import Mark, mark_of
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.vm_spec import vm_spec_of
 
 
 def plan_pending(snapshot: ServiceSnapshot) -> Desired:

@@ -7,17 +7,22 @@ from msgspec.structs import replace
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, VM_NAME, Reason
-from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
-from harvester_ccm.plan.service.allocation import Stage
-from harvester_ccm.plan.service.announcing import Annotations, Goal, Wish
+from harvester_ccm.plan.service.allocation.state import Stage
+from harvester_ccm.plan.service.announcing.address_events import (
+    address_event,
+    allocated_twice,
+    has_older_twin,
+    not_as_requested,
+)
+from harvester_ccm.plan.service.announcing.sequence import Annotations, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
-from harvester_ccm.plan.service.load_balancer import load_balancer_change
+from harvester_ccm.plan.service.load_balancer.refused import NO_BACKEND_SELECTOR, refused_ports_warning
+from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change
+from harvester_ccm.plan.service.load_balancer.vm_spec import ports_left_out, vm_spec_of
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.refused import NO_BACKEND_SELECTOR, refused_ports_warning
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
-from harvester_ccm.plan.service.vm_spec import ports_left_out, vm_spec_of
 from harvester_ccm.redaction import sanitize
 
 UPDATE_AFTER_SECONDS: Final = 10.0

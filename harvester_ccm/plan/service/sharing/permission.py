@@ -12,8 +12,8 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing import read_seen
-from harvester_ccm.plan.service.ownership import allocated_addresses
+from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.ownership.owner import allocated_addresses
 from harvester_ccm.plan.service.request import invalid_value, is_in_network, primary_reference, requested_network
 from harvester_ccm.plan.service.scope import (
     has_other_class,

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.deletion import REPORTED_AFTER_SECONDS, deletion_remedy
+from harvester_ccm.plan.service.allocation.deletion import REPORTED_AFTER_SECONDS, deletion_remedy
+from harvester_ccm.plan.service.allocation.requested_address import Step, answer_to_request, seed_of
 from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     Desired,
@@ -18,16 +19,15 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
     waits_until,
 )
-from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.ineffective import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
+from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
+from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from harvester_ccm.plan.service.obstacles import while_waiting, without_load_balancer
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
-from harvester_ccm.plan.service.requested_address import Step, answer_to_request, seed_of
 from harvester_ccm.plan.service.scope import was_secondary
-from harvester_ccm.plan.service.settings import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.vm_spec import vm_spec_of
 
 QUEUED_GRACE_SECONDS: Final = 60.0
 """Time after which the condition of a Service reports that its creation is queued, if Harvester processes nothing."""

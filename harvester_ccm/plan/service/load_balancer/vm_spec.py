@@ -9,7 +9,7 @@ from typing import Final
 from harvester_ccm.model.core import Node, Service, ServicePort
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, VM_NAME
 from harvester_ccm.plan.service.desired import Document
-from harvester_ccm.plan.service.refused import NO_BACKEND, Ports, port_of
+from harvester_ccm.plan.service.load_balancer.refused import NO_BACKEND, Ports, port_of
 from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
 
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})

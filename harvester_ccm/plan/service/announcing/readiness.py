@@ -12,7 +12,8 @@ from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import endpoint_slice_selector
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
-from harvester_ccm.plan.service.announcing import (
+from harvester_ccm.plan.service.announcing.endpoints import Reading, is_local
+from harvester_ccm.plan.service.announcing.sequence import (
     IGNORE_ANNOTATION,
     RECEIPT_ANNOTATION,
     Goal,
@@ -21,7 +22,6 @@ from harvester_ccm.plan.service.announcing import (
     Step,
 )
 from harvester_ccm.plan.service.desired import Desired, waits_for
-from harvester_ccm.plan.service.endpoints import Reading, is_local
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready
 

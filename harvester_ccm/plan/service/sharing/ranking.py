@@ -17,7 +17,7 @@ from harvester_ccm import names
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.plan.service.announcing import read_seen
+from harvester_ccm.plan.service.announcing.sequence import read_seen
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,

@@ -9,7 +9,7 @@ from enum import StrEnum, auto
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IP_POOL, LB_SELECT_NETWORK, Reason
-from harvester_ccm.plan.service.load_balancer import network_of
+from harvester_ccm.plan.service.load_balancer.specification import network_of
 from harvester_ccm.plan.service.request import normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 

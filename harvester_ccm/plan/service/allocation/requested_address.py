@@ -17,7 +17,7 @@ from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import IPPool
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.address_pools import (
+from harvester_ccm.plan.service.allocation.address_pools import (
     GRANT,
     ObservedPool,
     PoolRights,

@@ -18,7 +18,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, Document
-from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.ownership.owner import name_for
 from harvester_ccm.plan.service.request import Ipam, Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 

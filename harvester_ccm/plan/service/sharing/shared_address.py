@@ -8,8 +8,9 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import BLOCKING_REASONS, Reason
-from harvester_ccm.plan.service.announcing import HOLD, LEAVE, Goal, Seen, Wish, read_seen
-from harvester_ccm.plan.service.deletion import next_deletion
+from harvester_ccm.plan.service.allocation.deletion import next_deletion
+from harvester_ccm.plan.service.announcing.device import changed_device
+from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Goal, Seen, Wish, read_seen
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,
@@ -19,15 +20,14 @@ from harvester_ccm.plan.service.desired import (
     waits_at_most,
     waits_for,
 )
-from harvester_ccm.plan.service.device import changed_device
+from harvester_ccm.plan.service.ineffective import ignored_on_secondary
+from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
 from harvester_ccm.plan.service.obstacles import without_addresses
-from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.ownership.owner import service_key
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.refused import refused_ports_warning
 from harvester_ccm.plan.service.request import requested_network
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
-from harvester_ccm.plan.service.settings import ignored_on_secondary
-from harvester_ccm.plan.service.sharing import Sharing, sharing_of
+from harvester_ccm.plan.service.sharing.permission import Sharing, sharing_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import Ready
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_RECONCILE, Reason
-from harvester_ccm.plan.service.allocation import Allocation, DeletionStep, deletion_step, read_allocation
+from harvester_ccm.plan.service.allocation.state import Allocation, DeletionStep, deletion_step, read_allocation
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,

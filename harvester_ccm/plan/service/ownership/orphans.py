@@ -10,8 +10,8 @@ from harvester_ccm import names
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step
-from harvester_ccm.plan.service.ownership import (
+from harvester_ccm.plan.service.allocation.state import DeletionStep, deletion_step
+from harvester_ccm.plan.service.ownership.owner import (
     Mark,
     allocated_addresses,
     has_cluster_name,

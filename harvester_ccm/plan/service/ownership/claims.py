@@ -7,8 +7,8 @@ and the Service that has the address gets an Event.
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.ownership import allocated_addresses, may_be_of_cluster, service_key
-from harvester_ccm.plan.service.sharing import sharing_of
+from harvester_ccm.plan.service.ownership.owner import allocated_addresses, may_be_of_cluster, service_key
+from harvester_ccm.plan.service.sharing.permission import sharing_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, addresses_read
 
 

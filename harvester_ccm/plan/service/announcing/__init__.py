@@ -1,0 +1,15 @@
+"""Announcing: how kube-vip in the guest cluster gets an address to announce, and what it shows of that.
+
+Read ``sequence`` first. It knows everything about kube-vip's annotations: what kube-vip can read on a Service, the
+record of what this controller did last, and the next step towards what a plan wants. The other modules use it:
+
+* ``announced``: the plan of a Service with an allocated address.
+* ``dhcp_lease``: the same for an address that kube-vip requests by DHCP.
+* ``device``: the device of the nodes in the network of the Service.
+* ``endpoints``: whether kube-vip counts an endpoint. Without one it announces nothing.
+* ``readiness``: what the condition says about a published address.
+* ``address_events``: Events about an address that changed, was lost, or is not the requested one.
+
+To change what this controller writes for kube-vip, change ``sequence`` only. A fact about kube-vip has a recording of
+the real program in ``tests/devenv/recordings``.
+"""
