@@ -597,9 +597,12 @@ async def _carry_out(play: Play, told: Told, **names: str) -> None:
     for placeholder, name in names.items():
         command = command.replace(placeholder, name)
     kubectl = require("kubectl")["kubectl"]
+    harvester = play.stage.scene.harvester
     environment = {
         "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
-        "KUBECONFIG": str(play.stage.scene.harvester.admin_kubeconfig),
+        "KUBECONFIG": str(harvester.admin_kubeconfig),
+        # kubectl keeps a cache there, and without it in the present directory.
+        "HOME": str(harvester.directory),
     }
     process = await asyncio.create_subprocess_shell(command, env=environment, stdout=DEVNULL, stderr=PIPE)
     _, problem = await process.communicate()
