@@ -693,6 +693,8 @@ _LEAVING: Final = (
             create_slice("web", READY),
             with_address("web"),
             annotate("web", ignore="true"),
+            fill_slice("web"),
+            fill_slice("web", READY),
             annotate("web", address=""),
             delete("web"),
             delete_slice("web"),

@@ -102,8 +102,8 @@ def _ignored(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired
     command = f"kubectl --namespace {meta.namespace} annotate service {meta.name} {IGNORE_ANNOTATION}-"
     if isinstance(verdict, Ready) and step.is_noted:
         cause = (
-            "makes kube-vip ignore the Service. It announces the address until it restarts, and withdraws it in no "
-            "other case"
+            "makes kube-vip ignore the Service. It goes on announcing the address until it restarts, since version 1.2 "
+            "only while the Service has an endpoint"
         )
         remedy = "To keep the address announced, remove the annotation"
         event = EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, remedy, command, place=place)

@@ -246,7 +246,10 @@ TEXTS: Final[dict[str, tuple[Case, list[str]]]] = {
         CASES["a user has it ignored"],
         ["kube-vip.io/ignore with value 'true'", f"annotate service web {KUBE_VIP_IGNORE}-"],
     ),
-    "ignored, noted": (CASES["a user has it ignored, noted"], ["until it restarts", "remove the annotation"]),
+    "ignored, noted": (
+        CASES["a user has it ignored, noted"],
+        ["until it restarts, since version 1.2 only while the Service has an endpoint", "remove the annotation"],
+    ),
 }
 
 
