@@ -103,6 +103,6 @@ def _no_lease(snapshot: ServiceSnapshot) -> EventMessage:
         checks.insert(0, "that a Pod of the Service is ready (kube-vip gets an address only then)")
     remedy = f"Check in this order: {', '.join(checks)}"
     if snapshot.record is not None and snapshot.record.again:
-        remedy = f"{remedy}. If the DHCP server answers only now, restart kube-vip, or create the Service again"
+        remedy = f"{remedy}. If nothing of that is wrong, restart kube-vip, or create the Service again"
     cause = "kube-vip has not got an address from DHCP yet"
     return EventMessage("Warning", Reason.DHCP_LEASE_PENDING, cause, remedy, _LOG_COMMAND)

@@ -385,7 +385,7 @@ def test_text_about_a_late_lease_names_the_endpoint_first_and_the_class_second(*
 def test_text_about_a_late_lease_of_a_service_that_was_announced_asks_for_a_restart_of_kube_vip(*, again: bool) -> None:
     late = plan_late_lease(leasing(again=again), Reading.EXIST).events[-1]
     assert late.type == "Warning"
-    assert ("restart kube-vip" in late.message) is again
+    assert ("If nothing of that is wrong, restart kube-vip" in late.message) is again
 
 
 def test_text_about_a_late_lease_stays_while_the_endpoints_are_read_again() -> None:
