@@ -124,7 +124,10 @@ def _device_to_remove(snapshot: ServiceSnapshot) -> str | None:
 
 
 def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
-    """Return the Warning for an address that kube-vip does not withdraw: it ignores Services of another type."""
+    """Return the Warning for an address that kube-vip may not withdraw: it ignores Services of another type.
+
+    The version after 1.2.3 does withdraw it, and leaves its note on the Service all the same.
+    """
     service = snapshot.service
     seen = snapshot.seen
     if service.metadata.deleting or service.spec.type == "LoadBalancer" or seen.is_held or not seen.node:
@@ -133,7 +136,7 @@ def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
     allocated = allocated_addresses(snapshot.match.own)
     addresses = {*allocated, *seen.status, published} - {"", names.DHCP_ADDRESS}
     cause = (
-        "kube-vip does not withdraw an address when a Service is no longer of type LoadBalancer: "
+        "kube-vip up to 1.2.3 does not withdraw an address when a Service is no longer of type LoadBalancer: "
         f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {seen.node} until kube-vip restarts "
         "there, while Harvester may allocate it to another Service"
     )

@@ -731,6 +731,7 @@ def test_two_services_that_name_each_other_do_not_wait_for_each_other(label: str
 def test_address_that_stays_announced_is_named_with_its_node() -> None:
     made = plan(served(kind="ClusterIP", annotations={KUBE_VIP_HOST: "n1"}), allocated())
     (event,) = [event for event in made.events if event.reason == Reason.STILL_ANNOUNCED]
+    assert event.message.startswith("kube-vip up to 1.2.3 does not withdraw")
     assert f"{ADDRESS} may stay up on node n1 until kube-vip restarts" in event.message
     assert event.subject == "n1"
 
