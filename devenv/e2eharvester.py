@@ -18,6 +18,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.audit import AuditLog
 from devenv.binaries import require
@@ -62,12 +64,14 @@ REST_SECONDS: Final = 4.0
 """Time until the burst of Harvester's controller is available again."""
 NOTICE_SECONDS: Final = 10.0
 """Longest time until a result of probes is in the condition of a load balancer."""
+ROOT: Final = Path(__file__).parents[1]
 CLUSTER_NAME: Final = "demo"
 BYSTANDER: Final = Machine("bystander", namespace=VM_NAMESPACE, kind=Kind.PLAIN, networks=("",))
 """A VM of no guest cluster: without one, Harvester 1.2 and 1.3 accept no load balancer."""
 SECOND_NETWORK: Final = f"{VM_NAMESPACE}/second"
 NETWORKS_OF_VMS: Final = {f"{VM_NAMESPACE}/first": "127.77.0.0/24", SECOND_NETWORK: "127.78.0.0/24"}
 """Subnets of the pools, by network."""
+NETWORK_OF_VMS: Final = f"{VM_NAMESPACE}/vlan-100"
 EIGHT: Final = {"subnet": "127.73.0.0/24", "rangeStart": "127.73.0.10", "rangeEnd": "127.73.0.17"}
 HTTP: Final = {"name": "http", "port": 8080, "protocol": "TCP"}
 
@@ -452,15 +456,8 @@ async def webhook(play: Play) -> None:
 async def _two_nics(play: Play) -> AsyncIterator[None]:
     """Have a node whose VM, made by Rancher, has a NIC in each of two networks with a pool."""
     for network, subnet in NETWORKS_OF_VMS.items():
-        namespace, _, name = network.partition("/")
-        document = {
-            "apiVersion": NETWORKS.api_version,
-            "kind": NETWORKS.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"config": "{}"},
-        }
-        await play.stage.host.create(NETWORKS, document, namespace=namespace)
-        await _create_pool_of_network(play, name, subnet, network)
+        await _create_network(play, network)
+        await _create_pool_of_network(play, network.partition("/")[2], subnet, network)
     machine = Machine.of_kind(Kind.RANCHER, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=tuple(NETWORKS_OF_VMS))
     machines = Machines(play.stage.host)
     await machines.create(machine, "127.77.0.200", "127.78.0.200")
@@ -472,6 +469,18 @@ async def _two_nics(play: Play) -> AsyncIterator[None]:
     finally:
         await play.stage.guest.delete(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)
         await machines.delete(machine)
+
+
+async def _create_network(play: Play, network: str) -> None:
+    """Create a network of VMs, ``namespace/name``."""
+    namespace, _, name = network.partition("/")
+    document = {
+        "apiVersion": NETWORKS.api_version,
+        "kind": NETWORKS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"config": "{}"},
+    }
+    await play.stage.host.create(NETWORKS, document, namespace=namespace)
 
 
 async def _create_pool_of_network(play: Play, name: str, subnet: str, network: str) -> None:
@@ -591,6 +600,33 @@ async def labels(play: Play) -> None:
     await machines.delete(machine)
 
 
+async def page_pool(play: Play) -> None:
+    """The pool of the install pages: it serves a cluster; if Rancher made the VMs, an Event names the network to add"""
+    await _create_network(play, NETWORK_OF_VMS)
+    await play.harvester.create_pool("lan", "127.77.0.0/24", selector=_selector_of_pages())
+    machines = Machines(play.stage.host)
+    for kind in (Kind.PLAIN, Kind.RANCHER):
+        machine = Machine.of_kind(kind, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=(NETWORK_OF_VMS,))
+        await machines.create(machine, "127.77.0.200")
+        await play.create("web")
+        if kind is Kind.RANCHER:
+            told = await _warned(play, "web", f"whose network is {NETWORK_OF_VMS}")
+            play.figures.append(f"{told.reason}: {told.message}")
+            await play.stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": {"network": NETWORK_OF_VMS}}})
+        (service,) = await play.stage.served("web", within=WITHIN)
+        _expect(service.addresses[0].startswith("127.77."), f"{service.addresses} are of the pool")
+        await play.delete("web")
+        await machines.delete(machine)
+
+
+def _selector_of_pages() -> Document:
+    """Return the selector of the pool that the install pages have users create, for the cluster of the scenes."""
+    text = (ROOT / "deploy" / "harvester" / "ippool.yaml").read_text()
+    text = text.replace("CLUSTER-NAME", CLUSTER_NAME).replace("my-namespace", VM_NAMESPACE)
+    selector: Document = yaml.safe_load(text)["spec"]["selector"]
+    return selector
+
+
 async def _carry_out(play: Play, told: Told, **names: str) -> None:
     """Run the command of an Event as an administrator of Harvester, with these names in place of its placeholders."""
     command = told.message.partition("Run: ")[2]
@@ -634,8 +670,8 @@ def _expect(is_so: bool, what: str) -> None:
 
 PlayScene = Callable[[Play], Awaitable[None]]
 SCENES: Final[Sequence[PlayScene]] = (
-    hundred, quick, waiting, exhausted, pools, better_pool, interrupted, networks, labels, vm, udp, switch, dhcp,
-    by_hand, killed, webhook,
+    hundred, quick, waiting, exhausted, pools, better_pool, interrupted, networks, page_pool, labels, vm, udp, switch,
+    dhcp, by_hand, killed, webhook,
 )  # fmt: skip
 
 
