@@ -195,7 +195,7 @@ SPECS ?= quick
 .PHONY: e2e-cluster
 e2e-cluster: $(READY) #- test image and chart on nodes with kubelets and containers; requires Linux and root; SPECS=all, KEEP=1
 	@$(BIN)/python -m devenv.cluster --specs '$(SPECS)' $(if $(HARVESTER_BIN),--harvester-bin $(HARVESTER_BIN)) \
-	  $(if $(KEEP),--keep)
+	  $(if $(KEEP),--keep) $(addprefix --set=,$(VALUES))
 
 .PHONY: e2e-kube-vip
 e2e-kube-vip: $(READY) #- run the controller next to KUBE_VIP=all or a version; SCENE=any-state; RECORD=1 records it; Linux and root

@@ -81,6 +81,7 @@ def run(options: argparse.Namespace, directory: Path) -> int:
         work=work,
         out=out,
         specs=specs,
+        values=options.set,
         parallel=options.parallel,
         harvester_bin=options.harvester_bin,
         keep=options.keep,
@@ -109,6 +110,7 @@ def main() -> int:
     """Entry point of ``python -m devenv.cluster``. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m devenv.cluster", description=__doc__)
     parser.add_argument("--specs", default="quick", help="Kubernetes' specs: quick, all, none or a regular expression")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="value of the chart")
     parser.add_argument("--parallel", type=int, default=4, help="number of specs at a time")
     parser.add_argument("--harvester-bin", default="", help="directory with Harvester's lb-controller and lb-webhook")
     parser.add_argument("--out", type=Path, default=Path("build/e2e-cluster"), help="directory for logs and results")

@@ -26,6 +26,8 @@ class Setup:
     """Directory of logs and results, which stays."""
     specs: list[str]
     """Names of Kubernetes' specs."""
+    values: list[str]
+    """Values of the chart at its installation, as ``NAME=VALUE``."""
     parallel: int
     """Number of specs at a time."""
     harvester_bin: str

@@ -12,10 +12,21 @@ from typing import Final
 
 from devenv.cluster.cluster import Cluster
 from devenv.process import ChildProcess, DevenvError
+from devenv.restclient import RestClient
 
 GROUP: Final = "[sig-network] LoadBalancers"
 SPEC_SECONDS: Final = 1500.0
 """The two rolling updates take ten minutes each."""
+RBAC: Final = "rbac.authorization.k8s.io"
+USER: Final = "specs"
+OF_CLUSTER: Final = ["namespaces", "nodes", "nodes/proxy", "persistentvolumes", "serviceaccounts/token"]
+OTHER_GROUPS: Final = [RBAC, "apiextensions.k8s.io", "apps", "discovery.k8s.io", "scheduling.k8s.io", "storage.k8s.io"]
+RULES: Final = [
+    {"apiGroups": [""], "resources": OF_CLUSTER, "verbs": ["*"]},
+    {"apiGroups": OTHER_GROUPS, "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+]
+"""What the specs need besides the ClusterRole ``admin`` of Kubernetes."""
 SLOW: Final = (
     "should not have connectivity disruption during rolling update with externalTrafficPolicy=Cluster",
     "should not have connectivity disruption during rolling update with externalTrafficPolicy=Local",
@@ -67,10 +78,12 @@ def chosen_specs(program: Path, chosen: str, directory: Path) -> list[str]:
 
 def run_specs(cluster: Cluster, names: Sequence[str]) -> Iterator[SpecResult]:
     """Run specs, several at a time, and yield the result of each at its end."""
+    grant_permissions(cluster.guest.admin)
+    kubeconfig = cluster.guest.client_kubeconfig("specs", USER)
     directory = cluster.setup.out / "specs"
     directory.mkdir()
     with ThreadPoolExecutor(cluster.setup.parallel) as pool:
-        runs = [pool.submit(_run, cluster, directory / f"{number:02}", name) for number, name in enumerate(names, 1)]
+        runs = [pool.submit(_run, cluster, kubeconfig, directory / f"{number:02}", name) for number, name in enumerate(names, 1)]
         for run in as_completed(runs):
             yield run.result()
 
@@ -84,11 +97,23 @@ def choose(names: list[str], chosen: str) -> list[str]:
     return [name for name in names if re.search(chosen, name)]
 
 
-def _command(cluster: Cluster) -> list[str | Path]:
+def grant_permissions(admin: RestClient) -> None:
+    """Give the user of the specs all permissions but that for ``services/status``, as a tenant of the cluster has."""
+    role = {"apiGroup": RBAC, "kind": "ClusterRole"}
+    for name, rules in (("admin", []), (USER, RULES)):
+        bound = {"roleRef": {**role, "name": name}, "subjects": [{"apiGroup": RBAC, "kind": "User", "name": USER}]}
+        meta = {"name": f"{USER}-{name}"}
+        objects = [{"kind": "ClusterRoleBinding", "metadata": meta, **bound}]
+        if rules:
+            objects.append({"kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+        admin.apply(*({"apiVersion": f"{RBAC}/v1", **one} for one in objects))
+
+
+def _command(cluster: Cluster, kubeconfig: Path) -> list[str | Path]:
     return [
         *cluster.entering_client(),
         cluster.setup.programs["e2e.test"],
-        f"--kubeconfig={cluster.guest.kubeconfig}",
+        f"--kubeconfig={kubeconfig}",
         f"--kubectl-path={cluster.setup.programs['kubectl']}",
         "--provider=skeleton",
         f"--num-nodes={len(cluster.nodes)}",
@@ -121,14 +146,14 @@ def _name(spec: dict[str, object]) -> str:
     return " ".join([*texts, str(spec["LeafNodeText"])])
 
 
-def _run(cluster: Cluster, files: Path, name: str) -> SpecResult:
+def _run(cluster: Cluster, kubeconfig: Path, files: Path, name: str) -> SpecResult:
     """Run one spec. Its output is ``files`` with the ending ``.log``."""
     # Some names have several blanks where the program expects one.
     pattern = r"\s+".join(re.escape(word) for word in name.split())
     report = files.with_suffix(".json")
     options = ["--ginkgo.v", f"--ginkgo.focus=^.*{pattern}", f"--ginkgo.json-report={report}"]
     began = time.monotonic()
-    child = ChildProcess.start("e2e.test", [*_command(cluster), *options], log_file=files.with_suffix(".log"))
+    child = ChildProcess.start("e2e.test", [*_command(cluster, kubeconfig), *options], log_file=files.with_suffix(".log"))
     try:
         is_ended = child.wait(SPEC_SECONDS)
     finally:

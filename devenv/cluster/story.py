@@ -66,7 +66,8 @@ def await_rollout(cluster: Cluster) -> None:
 def install(cluster: Cluster, *options: str) -> None:
     """Install the chart, and wait until the controller and kube-vip run."""
     common = [*image_values(), f"--set=global.cattle.clusterName={layout.CLUSTER}"]
-    cluster.helm("install", RELEASE, CHART, *common, *options)
+    chosen = [f"--set-string={value}" for value in cluster.setup.values]
+    cluster.helm("install", RELEASE, CHART, *common, *options, *chosen)
     await_rollout(cluster)
 
 

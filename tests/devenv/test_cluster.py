@@ -135,6 +135,7 @@ def test_a_setup_is_read_as_it_was_written(tmp_path: Path) -> None:
         work=tmp_path / "work",
         out=tmp_path / "out",
         specs=[],
+        values=["kubeVipPolicy=deny"],
         parallel=4,
         harvester_bin="",
         keep=False,
