@@ -28,9 +28,9 @@ def node_conflict(fields: Sequence[str], node: Node) -> EventMessage:
     return EventMessage("Warning", NodeReason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")
 
 
-def patched_fields(patch: NodePatch | None) -> dict[str, str]:
-    """Return the fields of a patch with their new values, for the rate limit."""
-    return {} if patch is None else fields_of_patch(patch.body)
+def patched_fields(patch: NodePatch | None) -> list[str]:
+    """Return the fields of a patch, as messages name them."""
+    return [] if patch is None else fields_of_patch(patch.body)
 
 
 class NodeWrites:

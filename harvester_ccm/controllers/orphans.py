@@ -148,7 +148,7 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
 
     def limited(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know."""
-        fields = {} if plan.write is None else written_fields(plan.write)
+        fields = [] if plan.write is None else written_fields(plan.write)
         return LimitedWrite(snapshot.load_balancer.metadata.uid, fields)
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: OrphanSnapshot) -> None:

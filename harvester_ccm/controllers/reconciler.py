@@ -7,7 +7,7 @@ resync and the emission of Events are here.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -62,10 +62,8 @@ class LimitedWrite(Struct, frozen=True):
 
     uid: str
     """UID of the object whose writes are counted: a Service also for those to its load balancer."""
-    fields: Mapping[str, str] = {}
-    """The fields of the write, as messages name them, with their new values."""
-    writes_needed: int = 1
-    """Number of writes that belong together: this one, and those after it."""
+    fields: Collection[str] = ()
+    """The fields of the write, as messages name them."""
     is_urgent: bool = False
     """Whether it never waits: the object is being deleted, or the write removes what belongs to another one."""
 
@@ -126,7 +124,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
 
     @abstractmethod
     def report_conflict(self, fields: tuple[str, ...], snapshot: SnapshotT) -> None:
-        """Report that the rate limit delays a write; ``fields`` are those that were written repeatedly."""
+        """Report that the rate limit delays a write of these fields."""
 
     @abstractmethod
     def emit_planned(self, plan: PlanT, snapshot: SnapshotT, *, is_sent_now: bool) -> None:
@@ -177,15 +175,13 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
             self.emit_planned(plan, snapshot, is_sent_now=True)
             return await self.settle(plan, snapshot)
         limited = self.limited(plan, snapshot)
-        delay = self.limiter.delay(
-            limited.uid, limited.fields, writes=limited.writes_needed, is_urgent=limited.is_urgent
-        )
+        delay = self.limiter.delay(limited.uid, is_urgent=limited.is_urgent)
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:
-            self.report_conflict(self.limiter.repeated(limited.uid, limited.fields), snapshot)
+            self.report_conflict(tuple(sorted(limited.fields)), snapshot)
             return _sooner(Wait(Reason.FIELD_CONFLICT, delay), self.outcome(plan, snapshot))
         outcome = await self.send(plan, snapshot)
-        self.limiter.record(limited.uid, limited.fields)
+        self.limiter.record(limited.uid)
         return outcome
 
 

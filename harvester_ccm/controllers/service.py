@@ -199,14 +199,14 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         Touches have a limit of their own. They are sent in intervals, and no other client changes what they write.
         """
         meta = snapshot.service.metadata
-        fields = {} if plan.write is None else written_fields(plan.write)
+        fields = [] if plan.write is None else written_fields(plan.write)
         if isinstance(plan.write, TouchEndpoints):
             return LimitedWrite(f"endpoints of {meta.uid}", fields, is_urgent=meta.deleting)
         is_urgent = meta.deleting
         if isinstance(plan.write, PatchService):
             # The user who wrote the address of another Service here could do it again while the correction waits.
             is_urgent = is_urgent or bool(owners_of_claimed(snapshot))
-        return LimitedWrite(meta.uid, fields, plan.writes_needed, is_urgent=is_urgent)
+        return LimitedWrite(meta.uid, fields, is_urgent=is_urgent)
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: ServiceSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 
 import structlog
 
@@ -50,10 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 def service_conflict(fields: Sequence[str], service: Service) -> EventMessage:
-    """Return the Warning about a Service whose writes are delayed.
-
-    ``fields`` are those that were written repeatedly.
-    """
+    """Return the Warning about a Service for which a write of these fields is delayed."""
     meta = service.metadata
     causes = [field for field in fields if field not in _CONSEQUENCES]
     cause = (
@@ -70,34 +67,23 @@ def service_conflict(fields: Sequence[str], service: Service) -> EventMessage:
     return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")
 
 
-def written_fields(write: Write) -> dict[str, str]:
-    """Return the fields of a write with their new values, for the rate limit and for messages."""
+def written_fields(write: Write) -> list[str]:
+    """Return the fields of a write, as messages name them."""
     match write:
         case PatchService(patch=patch):
-            return _fields_of_service(patch)
+            return [_CONDITION if field == "status.conditions" else field for field in fields_of_patch(patch)]
         case ChangeLoadBalancer(name=name):
             document = {"metadata": {"labels": write.labels, "annotations": write.annotations}}
             fields = fields_of_patch({**document, "spec": write.spec, "status": write.status})
-            return {f"{field} of load balancer {name}": value for field, value in fields.items()}
+            return [f"{field} of load balancer {name}" for field in fields]
         case CreateLoadBalancer(name=name):
-            return {f"load balancer {name}": "created"}
+            return [f"load balancer {name}"]
         case DeleteLoadBalancer(load_balancer=load_balancer):
-            return {f"load balancer {load_balancer.metadata.name}": f"deleted {load_balancer.metadata.uid}"}
+            return [f"load balancer {load_balancer.metadata.name}"]
         case SeedPool(pool=pool, address=address):
-            return {f"address {address} in the history of IP pool {pool}": "requested"}
+            return [f"address {address} in the history of IP pool {pool}"]
         case TouchEndpoints():
-            return {_TRIGGER: ""}
-
-
-def _fields_of_service(patch: Mapping[str, object]) -> dict[str, str]:
-    fields = fields_of_patch(patch)
-    if fields.pop("status.conditions", None) is None:
-        return fields
-    # The times in the condition are always new.
-    status = cast("Mapping[str, Sequence[Mapping[str, str]]]", patch["status"])
-    (condition,) = status["conditions"]
-    fields[_CONDITION] = " ".join(condition.get(part, "") for part in ("status", "reason", "message"))
-    return fields
+            return [_TRIGGER]
 
 
 class BalancerWrites:
@@ -234,12 +220,11 @@ class ServiceWrites:
         meta = snapshot.service.metadata
         fields = ServiceFields(condition=ConditionChange(condition))
         patch = service_patch(snapshot.service, fields)
-        written = _fields_of_service(patch)
-        if not patch or self._limiter.delay(meta.uid, written, is_urgent=meta.deleting):
+        if not patch or self._limiter.delay(meta.uid, is_urgent=meta.deleting):
             return
         with suppress(errors.KubeError):
             await self.send(PatchService(patch), snapshot)
-            self._limiter.record(meta.uid, written)
+            self._limiter.record(meta.uid)
 
     async def touch_endpoints(self, snapshot: ServiceSnapshot) -> bool:
         """Patch an EndpointSlice of a Service that kube-vip counts, if it has one; return False if that is denied.

@@ -133,8 +133,6 @@ class ServicePlan(Struct, frozen=True):
     """The write that probably follows, for people."""
     dry_run: Document | None = None
     """A load balancer that Harvester must accept in a dry run before the write is sent."""
-    writes_needed: int = 1
-    """Writes that belong together, this one and those after it: the rate limiter must have room for all of them."""
     reads_pool: bool = False
     """Whether, without a write, the IP pool of the request is read before the Service is planned again."""
     reads_endpoints: bool = False

@@ -119,11 +119,6 @@ _PRESENT: Final = frozenset(
 )
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
-REPLACEMENT_WRITES: Final = 12
-"""Writes that belong to the replacement of a load balancer, until kube-vip announces the address of the next one."""
-PUBLICATION_WRITES: Final = 3
-"""Writes that belong to another publication: the annotations, the status, and the end of it."""
-
 _ANNOUNCING: Final = frozenset({Reason.ANNOUNCING, Reason.NOT_ANNOUNCED, Reason.DHCP_LEASE_PENDING})
 """Reasons for which an allocated address is not announced."""
 READ_AGAIN_SECONDS: Final = 5.0
@@ -303,7 +298,6 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         condition=condition,
         events=_events(desired),
         dry_run=desired.dry_run,
-        writes_needed=_writes_needed(step, snapshot, phase),
         reads_pool=desired.reads_pool,
         reads_endpoints=desired.reads_endpoints,
         look_again_after=_earlier(desired.look_again_after, step.look_again_after),
@@ -344,17 +338,6 @@ def _with_condition(
     is_held = step.holds_status and step.progress is not Progress.SILENT
     change = None if is_held else ConditionChange(condition)
     return replace(fields, annotations=annotations, condition=change)
-
-
-def _writes_needed(step: Next, snapshot: ServiceSnapshot, phase: Phase) -> int:
-    """Return how many writes belong together, so that the rate limit does not stop them halfway."""
-    is_leaving_or_begun = snapshot.is_leaving or (phase is Phase.SWITCHING and is_switch_started(snapshot))
-    if is_leaving_or_begun:
-        return 1
-    if phase is Phase.SWITCHING:
-        return REPLACEMENT_WRITES
-    ends_announcement = snapshot.seen.may_announce and step.holds_status and ADDRESS_ANNOTATION in step.annotations
-    return PUBLICATION_WRITES if ends_announcement else 1
 
 
 def _patch_of_condition_alone(

@@ -10,111 +10,35 @@ from harvester_ccm.kube.write_limit import (
     MAX_OBJECTS,
     WRITE_BURST,
     WRITE_INTERVAL_SECONDS,
-    WRITES_OF_A_ROUND,
     WriteRateLimiter,
 )
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES
 from tests.support.background import running
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient, MemoryServer
 from tests.support.offline import offline_client
 
 
-@pytest.mark.parametrize(("sent", "writes", "delay"), [(19, 1, 0), (20, 1, 1), (19, 10, 0), (20, 10, 1)])
 @jumping_time
 @pytest.mark.kube("Two writers that insist on different values of a field cause one write of it per interval")
-async def test_burst_is_free_and_then_one_write_per_interval(sent: int, writes: int, delay: float) -> None:
-    assert WRITE_BURST == 20
-    limiter = WriteRateLimiter()
-    for _ in range(sent):
-        limiter.record("a")
-    assert limiter.delay("a", writes=writes) == delay * WRITE_INTERVAL_SECONDS
-    assert limiter.delay("b") == limiter.delay("a", is_urgent=True) == 0
-    await asyncio.sleep(delay * WRITE_INTERVAL_SECONDS)
-    assert limiter.delay("a", writes=writes) == 0
-
-
-FINALIZER, ADDRESS, STATUS = {"metadata.finalizers": "[x]"}, {"annotation a": "10.0.0.1"}, {"status.loadBalancer": "[]"}
-
-
-def exhausted() -> WriteRateLimiter:
-    """Return a limiter of an object with no write left, whose last one was that of the finalizer."""
+async def test_burst_is_free_and_then_one_write_per_interval() -> None:
     limiter = WriteRateLimiter()
     for _ in range(WRITE_BURST):
-        limiter.record("a", FINALIZER)
-    return limiter
-
-
-@jumping_time
-@pytest.mark.kube("Two writers that insist on different values of a field cause one write of it per interval")
-async def test_round_is_completed_by_fields_and_values_that_it_has_not_written() -> None:
-    limiter = exhausted()
-    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
-    limiter.record("a", {"annotation a": ""})
-    allowed = (ADDRESS, FINALIZER, {**ADDRESS, **STATUS})
-    for fields in allowed:
-        assert limiter.delay("a", fields) == 0
-        limiter.record("a", fields)
-    for fields in ({"annotation a": ""}, *allowed, STATUS, {}):
-        assert limiter.delay("a", fields) == WRITE_INTERVAL_SECONDS
-    assert limiter.delay("a", {"status.loadBalancer": "[1]"}, writes=2) == WRITE_INTERVAL_SECONDS
-    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
-    assert limiter.delay("a", {"annotation a": ""}) == 0
-
-
-@jumping_time
-async def test_number_of_writes_of_a_round_is_limited() -> None:
-    limiter = exhausted()
-    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
-    for number in range(WRITES_OF_A_ROUND):
-        assert limiter.delay("a", {"annotation a": str(number)}) == 0
-        limiter.record("a", {"annotation a": str(number)})
-    assert limiter.delay("a", STATUS) == WRITE_INTERVAL_SECONDS
-
-
-@jumping_time
-async def test_round_that_takes_long_does_not_delay_the_next_one() -> None:
-    limiter = exhausted()
-    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
-    limiter.record("a", ADDRESS)
-    await asyncio.sleep(WRITE_INTERVAL_SECONDS - 1)
-    assert limiter.delay("a", STATUS) == 0
-    limiter.record("a", STATUS)
-    assert limiter.delay("a", STATUS, writes=WRITES_OF_A_ROUND) == 1
-
-
-@pytest.mark.parametrize("left", range(1, 4))
-@jumping_time
-async def test_all_writes_that_belong_together_are_allowed_once_the_first_is(left: int) -> None:
-    limiter = WriteRateLimiter()
-    for _ in range(WRITE_BURST - left):
-        limiter.record("a", FINALIZER)
-    assert limiter.delay("a", {"annotation a": "0"}, writes=WRITES_OF_A_ROUND) == 0
-    for number in range(WRITES_OF_A_ROUND):
-        assert limiter.delay("a", {"annotation a": str(number)}) == 0
-        limiter.record("a", {"annotation a": str(number)})
-
-
-def test_one_round_has_room_for_what_belongs_together() -> None:
-    assert REPLACEMENT_WRITES <= WRITES_OF_A_ROUND
-
-
-@jumping_time
-async def test_fields_that_were_written_repeatedly_are_known_until_the_burst_is_whole_again() -> None:
-    limiter = WriteRateLimiter()
-    assert limiter.repeated("a") == ()
-    limiter.record("a", FINALIZER)
-    for _ in range(6):
-        limiter.record("a", STATUS)
+        assert limiter.delay("a") == 0
+        limiter.record("a")
+    assert limiter.delay("a") == WRITE_INTERVAL_SECONDS
+    assert limiter.delay("b") == limiter.delay("a", is_urgent=True) == 0
     for _ in range(3):
-        limiter.record("a", ADDRESS)
-    assert limiter.repeated("a") == ("annotation a", "status.loadBalancer")
-    await asyncio.sleep(10 * WRITE_INTERVAL_SECONDS)
-    limiter.record("a", FINALIZER)
-    assert limiter.repeated("a") == ("metadata.finalizers",)
+        await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+        assert limiter.delay("a") == 0
+        limiter.record("a")
+        assert limiter.delay("a") == WRITE_INTERVAL_SECONDS
+    await asyncio.sleep(WRITE_BURST * WRITE_INTERVAL_SECONDS)
+    for _ in range(WRITE_BURST - 1):
+        limiter.record("a")
+    assert limiter.delay("a") == 0
 
 
 @jumping_time

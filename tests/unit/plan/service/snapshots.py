@@ -102,7 +102,6 @@ class Plan(NamedTuple):
     delay: float | None = None
     """Seconds after which the Service is planned again."""
     dry_run: bool = False
-    writes_needed: int = 1
 
 
 def snapshot_of(
@@ -164,7 +163,6 @@ def outline(world: World) -> Plan:
         events=reasons(made),
         delay=made.look_again_after,
         dry_run=made.dry_run is not None,
-        writes_needed=made.writes_needed,
     )
 
 

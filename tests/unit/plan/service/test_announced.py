@@ -82,7 +82,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             condition="False Announcing",
             write={"annotations": {KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell"}},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
-            writes_needed=3,
         ),
     ),
     "allocated": (
@@ -125,7 +124,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
-            writes_needed=3,
         ),
     ),
     "allocated, another one than the specification has": (
@@ -137,7 +135,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"),
-            writes_needed=3,
         ),
     ),
     "the load balancer gets the address": (
@@ -238,7 +235,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCED_AS: f"published, {ADDRESS}, again"}},
             events=("Warning AnnotationRestored",),
-            writes_needed=3,
         ),
     ),
     "ready, another client removed the annotation": (
@@ -257,7 +253,6 @@ POOL: dict[str, tuple[World, Plan]] = {
                     ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell, from n1",
                 }
             },
-            writes_needed=3,
         ),
     ),
     "the Go provider announced it: the label of a former primary": (
@@ -359,7 +354,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", ANNOUNCED_AS: "published, 10.0.0.9, again"}},
             events=("Warning AddressChanged",),
-            writes_needed=3,
         ),
     ),
     "withdrawn, the touch": (
@@ -503,7 +497,6 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
                 "ingress": [],
             },
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "that only the status has is withdrawn": (
@@ -514,7 +507,6 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             condition="False DHCPLeasePending",
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "is withdrawn, then the lease is requested": (
@@ -546,7 +538,6 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning AnnotationRestored", "Normal EnsuredLoadBalancer"),
-            writes_needed=3,
         ),
     ),
     "kube-vip wrote it after the withdrawal": (
@@ -850,7 +841,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning NetworkDeviceUnknown",),
-            writes_needed=3,
         ),
     ),
     "no device, its address after a VM load balancer": (

@@ -110,7 +110,6 @@ CREATION: dict[str, tuple[World, Plan]] = {
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "the address in kube-vip's annotation becomes a request": (
@@ -130,7 +129,6 @@ CREATION: dict[str, tuple[World, Plan]] = {
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "a user had kube-vip ignore the Service": (
@@ -187,7 +185,6 @@ CREATION: dict[str, tuple[World, Plan]] = {
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "VM load balancer": (
@@ -243,7 +240,6 @@ CREATION: dict[str, tuple[World, Plan]] = {
             },
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "VM load balancer with a health check": (
@@ -379,7 +375,6 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "a user requests that address from DHCP": (
@@ -394,7 +389,6 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
             then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "the address is written while kube-vip is kept from the Service": (
@@ -526,7 +520,6 @@ OLD: dict[str, tuple[World, Plan]] = {
             "NotReady ReplacementPending",
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "is being deleted, and the new Service requests an address and VMs": (
@@ -536,7 +529,6 @@ OLD: dict[str, tuple[World, Plan]] = {
             "NotReady ReplacementPending",
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "is being deleted, and its address is shown": (
@@ -615,7 +607,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning PoolExhausted",),
-            writes_needed=3,
         ),
     ),
     "no free address after a switch back from a VM load balancer": (
@@ -642,7 +633,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning PoolExhausted",),
-            writes_needed=3,
         ),
     ),
     "no free address, an address was requested under the Go provider": (
@@ -659,7 +649,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning PoolExhausted",),
-            writes_needed=3,
         ),
     ),
     "not processed, the requested address is announced": (

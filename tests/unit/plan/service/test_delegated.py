@@ -134,7 +134,6 @@ PLANS: dict[str, tuple[World, Plan]] = {
                     KUBE_VIP_IGNORE: None,
                 }
             },
-            writes_needed=3,
         ),
     ),
     "kube-vip has to withdraw the address first, although it ignores the Service": (
@@ -150,7 +149,6 @@ PLANS: dict[str, tuple[World, Plan]] = {
                     ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
                 }
             },
-            writes_needed=3,
         ),
     ),
     "kube-vip has withdrawn the address": (
@@ -168,7 +166,6 @@ PLANS: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             events=("Normal EnsuredLoadBalancer",),
-            writes_needed=3,
         ),
     ),
     "another address": (

@@ -107,7 +107,6 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
                 }
             },
             delay=5.0,
-            writes_needed=3,
         ),
     ),
     "not listed, Service with the finalizer": (
@@ -232,7 +231,6 @@ OTHERS: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning LoadBalancerOwnershipConflict",),
-            writes_needed=3,
         ),
     ),
     "its address was given to another one": (
@@ -250,7 +248,6 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             },
             events=("Warning AddressNotAllocated",),
             delay=1.0,
-            writes_needed=3,
         ),
     ),
     "its address was given to another one, although kube-vip ignores the Service": (
@@ -268,7 +265,6 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             },
             events=("Warning AddressNotAllocated",),
             delay=1.0,
-            writes_needed=3,
         ),
     ),
     "its address was given to another one, after Harvester announced it": (
@@ -295,7 +291,6 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             events=("Warning AddressNotAllocated",),
             delay=1.0,
-            writes_needed=3,
         ),
     ),
 }
@@ -360,7 +355,6 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning Unsupported",),
-            writes_needed=3,
         ),
     ),
     "IPv6 only, the address of an earlier load balancer, withdrawn": (
@@ -387,7 +381,6 @@ UNSUPPORTED: dict[str, tuple[World, Plan]] = {
                 }
             },
             events=("Warning Unsupported",),
-            writes_needed=3,
         ),
     ),
     "VM load balancer without node ports": (

@@ -1,19 +1,15 @@
 """What holds for the plans of all phases: the condition, the order of Events, and the order of writes."""
 
-import pytest
-
 from harvester_ccm.names import IPAM, PREFIX, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.plan import PUBLICATION_WRITES, REPLACEMENT_WRITES, failed_condition
+from harvester_ccm.plan.service.plan import failed_condition
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     VM,
     WAITING,
-    WITHDRAWN,
-    World,
     plan,
     reasons,
     short_write,
@@ -79,21 +75,6 @@ def test_service_is_patched_before_the_load_balancer_is_written() -> None:
         {"change": LB_NAME, "status": {"address": ADDRESS}},
         None,
     )
-
-
-@pytest.mark.parametrize(
-    ("world", "writes"),
-    [
-        (World(WAITING), 1),
-        (World(served(), (OTHER_ADDRESS,)), PUBLICATION_WRITES),
-        (World(service(ours=True, address=ADDRESS, annotations=WITHDRAWN), (OTHER_ADDRESS,)), 1),
-        (World(served(annotations=VM), (allocated(),)), REPLACEMENT_WRITES),
-        (World(served(deleting=True), (allocated(),)), 1),
-    ],
-    ids=["creation", "withdrawal", "announcement after it", "replacement", "removal"],
-)
-def test_writes_that_the_rate_limiter_must_have_left(world: World, writes: int) -> None:
-    assert plan(world.service, *world.load_balancers).writes_needed == writes
 
 
 def test_label_alone_does_not_make_a_secondary() -> None:

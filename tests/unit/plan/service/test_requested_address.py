@@ -63,7 +63,6 @@ PLANS: dict[str, tuple[World, Plan]] = {
             },
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
-            writes_needed=3,
         ),
     ),
     "the pool is read": (
@@ -111,7 +110,6 @@ PLANS: dict[str, tuple[World, Plan]] = {
             condition="False AddressInUse",
             write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
             events=("Warning AddressInUse",),
-            writes_needed=3,
         ),
     ),
     "outside of the ranges": (

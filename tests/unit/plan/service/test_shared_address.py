@@ -246,7 +246,6 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
                     KUBE_VIP_IGNORE: None,
                 }
             },
-            writes_needed=3,
         ),
     ),
     "Harvester does not announce the address yet": (
@@ -274,7 +273,6 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
                     KUBE_VIP_IGNORE: None,
                 }
             },
-            writes_needed=3,
         ),
     ),
     "the primary is withdrawn, and has no device": (
@@ -294,7 +292,6 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
                     KUBE_VIP_IGNORE: None,
                 }
             },
-            writes_needed=3,
         ),
     ),
     "the primary is announced again": (
@@ -318,7 +315,6 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", ANNOUNCED_AS: "published, 10.0.0.9, again"}},
             events=("Warning AddressChanged",),
-            writes_needed=3,
         ),
     ),
     "the primary has another address, withdrawn": (
@@ -364,7 +360,6 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             },
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
-            writes_needed=3,
         ),
     ),
     "its own load balancer: deletion": (
@@ -448,7 +443,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             events=("Warning AddressSharingRejected",),
-            writes_needed=3,
         ),
     ),
     "a malformed name": (
@@ -517,7 +511,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 }
             },
             delay=60.0,
-            writes_needed=3,
         ),
     ),
     "the load balancer of the primary is replaced": (
@@ -542,7 +535,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             delay=60.0,
-            writes_needed=3,
         ),
     ),
     "the primary lost its address": (
@@ -559,7 +551,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 }
             },
             delay=60.0,
-            writes_needed=3,
         ),
     ),
     "the primary has another address, which is not allocated": (
@@ -577,7 +568,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             delay=60.0,
-            writes_needed=3,
         ),
     ),
     "the load balancer of the primary belongs to others: the secondary keeps the address as its primary does": (
@@ -609,7 +599,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             delay=60.0,
-            writes_needed=3,
         ),
     ),
     "the primary waits for a lease and shows the address of another controller": (
@@ -630,7 +619,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 }
             },
             delay=60.0,
-            writes_needed=3,
         ),
     ),
     "the primary is not served any more": (
@@ -648,7 +636,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             events=("Warning AddressSharingRejected",),
-            writes_needed=3,
         ),
     ),
     "a clash of ports": (
@@ -685,7 +672,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             events=("Warning AddressSharingRejected",),
-            writes_needed=3,
         ),
     ),
     "another namespace, which is not permitted": (
@@ -716,7 +702,6 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             events=("Warning InvalidAnnotation",),
-            writes_needed=3,
         ),
     ),
     "its own address is shared": (
@@ -748,7 +733,6 @@ FORMER: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             delay=1.0,
-            writes_needed=3,
         ),
     ),
     "with the device": (
@@ -767,7 +751,6 @@ FORMER: dict[str, tuple[World, Plan]] = {
                 "labels": {PRIMARY_SERVICE_LABEL: None},
             },
             delay=1.0,
-            writes_needed=3,
         ),
     ),
     "withdrawn": (

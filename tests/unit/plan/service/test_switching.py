@@ -104,7 +104,6 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=12,
         ),
     ),
     "dry run and withdrawal, the user names the pool": (
@@ -123,7 +122,6 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=12,
         ),
     ),
     "deletion": (
@@ -280,7 +278,6 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=12,
         ),
     ),
     "of an address from DHCP, withdrawn and deleted": (
@@ -337,7 +334,6 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=12,
         ),
     ),
     "nobody announces the address from the deletion on, which is said first": (
