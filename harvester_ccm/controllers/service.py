@@ -33,7 +33,6 @@ from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, RefusedSeed, addresses_of_servers
 from harvester_ccm.plan.service.announcing.address_events import not_allocated
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints
-from harvester_ccm.plan.service.announcing.readiness import touch_not_permitted
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -289,8 +288,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
     async def _touch_endpoints(self, snapshot: ServiceSnapshot) -> None:
         is_permitted = await self._writes.touch_endpoints(snapshot)
         snapshot.remembered.count_touch(loop_time(), is_permitted=is_permitted)
-        if not is_permitted:
-            self.emit(snapshot.service, touch_not_permitted(snapshot, "Normal"))
 
     async def _read_endpoints(self, snapshot: ServiceSnapshot) -> None:
         """Read the EndpointSlices of the Service into its state. Raises KubeError if they cannot be reached."""

@@ -261,6 +261,10 @@ async def test_touch_that_is_forbidden_is_reported() -> None:
         await asyncio.sleep(SETTLED)
         assert world.problems() == [], "it is not known whether kube-vip needs the touch"
         assert any("not permitted to make" in event["message"] for event in world.guest.events())
+    async with world.live():
+        await asyncio.sleep(10)
+        assert world.condition()["status"] == "True"
+        assert "not permitted to make" in world.condition()["message"], "another process says so as well"
 
 
 @jumping_time

@@ -304,7 +304,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         """What this process remembers of the announcement."""
         remembered = self.remembered
         since_touch = self.now - max(remembered.touched_at, remembered.record_since)
-        return Timers(self.now - remembered.record_since, remembered.touches, since_touch)
+        return Timers(self.now - remembered.record_since, remembered.touches, since_touch, remembered.is_touch_refused)
 
     def step_towards(self, wish: Wish) -> Next:
         """Return the next step of announcing towards a wish."""

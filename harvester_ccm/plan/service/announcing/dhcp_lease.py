@@ -93,6 +93,8 @@ def _no_lease(snapshot: ServiceSnapshot) -> EventMessage:
         "that a DHCP server answers in the network of the nodes",
         "that the nodes have the kernel module macvlan, and last the log of kube-vip",
     ]
+    if snapshot.remembered.is_touch_refused:
+        checks.insert(0, "that this controller may list and patch endpointslices (chart: rbac.endpointSlices)")
     if snapshot.service.spec.load_balancer_class is not None:
         checks.insert(0, f"that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name)")
     if reading is Reading.MISSING:

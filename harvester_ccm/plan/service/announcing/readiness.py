@@ -48,9 +48,16 @@ def judged(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
     is_silence_expected = step.is_noted or snapshot.cluster.announcer is Announcer.OTHER
     if is_published and not is_silence_expected:
         return _without_note(desired, verdict, step, snapshot)
-    if step.progress is Progress.SHOWN:
-        return desired
-    return replace(desired, verdict=waits_for(Reason.ANNOUNCING))
+    if step.progress is not Progress.SHOWN:
+        return replace(desired, verdict=waits_for(Reason.ANNOUNCING))
+    if snapshot.remembered.is_touch_refused and _is_touched(snapshot):
+        return _explained(desired, verdict, touch_not_permitted(snapshot, "Normal"))
+    return desired
+
+
+def _is_touched(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the address is announced, and touches follow because another field has changed."""
+    return snapshot.record is not None and snapshot.record.step is Step.ANNOUNCED
 
 
 def _without_note(desired: Desired, verdict: Ready, step: Next, snapshot: ServiceSnapshot) -> Desired:

@@ -278,6 +278,8 @@ class Timers(Struct, frozen=True):
     """How often it has touched the endpoints since then."""
     since_touch: float = 0.0
     """Seconds since the last touch; those since the record changed before the first one."""
+    is_touch_refused: bool = False
+    """Whether the API server did not permit the last touch."""
 
 
 def next_step(seen: Seen, record: Record | None, wish: Wish, timers: Timers, announcer: Announcer) -> Next:
@@ -309,7 +311,7 @@ def _hold(seen: Seen, record: Record | None, wish: Wish, timers: Timers) -> Next
     if seen.is_untouched and seen.annotated is None:
         # Nothing is left to withdraw.
         return _held(replace(record, again=True), wish)
-    if record.is_published or not _is_as_withdrawn(seen, record):
+    if not _is_as_withdrawn(seen, record):
         return _empty(seen, record)
     if record.step is Step.WITHDRAWN and timers.since < STEP_SECONDS:
         return Next(Progress.SILENT, holds_status=True, look_again_after=STEP_SECONDS - timers.since)
@@ -331,8 +333,13 @@ def _hold_without_record(seen: Seen, wish: Wish) -> Next:
 
 
 def _is_as_withdrawn(seen: Seen, record: Record) -> bool:
-    """Return whether kube-vip's annotations are as this controller left them when it withdrew the address."""
-    return seen.is_withdrawn and seen.ignored == (record.step in _HELD)
+    """Return whether kube-vip's annotations are as this controller left them when it withdrew the address.
+
+    A new Service that kube-vip has noted was announced before kube-vip read that it has to ignore it.
+    """
+    if record.is_published or not seen.is_withdrawn or (seen.node and not record.again):
+        return False
+    return seen.ignored == (record.step in _HELD)
 
 
 def _held(record: Record, wish: Wish) -> Next:
@@ -355,7 +362,7 @@ def _withdraw_for_good(seen: Seen, record: Record | None) -> Next:
     """Have kube-vip withdraw the address. It would skip the deletion of a Service with an address that it ignores."""
     if record is None and seen.is_untouched:
         return Next(Progress.SILENT)
-    is_done = seen.is_withdrawn if record is None else not record.is_published and _is_as_withdrawn(seen, record)
+    is_done = seen.is_withdrawn if record is None else _is_as_withdrawn(seen, record)
     if is_done:
         return Next(Progress.SILENT)
     return replace(_empty(seen, record), holds_status=False)
@@ -373,8 +380,9 @@ def _release(seen: Seen) -> Annotations:
 def _announce(seen: Seen, record: Record | None, wish: Wish, timers: Timers, announcer: Announcer) -> Next:
     if record is None:
         return _announce_without_record(seen, wish, announcer)
-    if record.step is Step.WITHDRAWN or (record.is_published and seen.is_withdrawn):
-        # Another client can have emptied the annotation, too.
+    is_ready_for_address = record.step in _HELD and _is_as_withdrawn(seen, record)
+    if not is_ready_for_address and (seen.is_withdrawn or not record.is_published):
+        # kube-vip gets time for a withdrawal, whoever has emptied the annotation.
         return replace(_hold(seen, record, HOLD, timers), holds_status=True)
     if not _is_as_published(seen, record, wish):
         return _publish(seen, record, wish.address, announcer)
@@ -415,7 +423,7 @@ def _publish(seen: Seen, record: Record, address: str, announcer: Announcer) -> 
     for the status and the condition: kube-vip 1.2 needs a second event. The patch removes the receipt, which kube-vip
     then writes again. With DHCP it clears the status: the next address there is the lease.
     """
-    if not record.again and not seen.node and seen.is_held:
+    if not record.again and not record.is_published:
         return _publish_first(seen, address, announcer)
     is_lease = address == names.DHCP_ADDRESS
     needs_respelling = record.needs_respelling or not record.is_published or not seen.annotated or is_lease
@@ -478,7 +486,7 @@ def _shown(seen: Seen, record: Record, announcer: Announcer) -> Next:
 def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
     """A touch is what kube-vip needs to announce the address again, and changes nothing where it does."""
     shown = _shown(seen, record, announcer)
-    if timers.touches >= len(TOUCH_SECONDS):
+    if timers.touches >= len(TOUCH_SECONDS) and not timers.is_touch_refused:
         return _with_record(shown, replace(record, step=Step.SHOWN))
     return _with_touch(shown, timers)
 
@@ -486,7 +494,7 @@ def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: A
 def _after_respelling(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
     """kube-vip needs one more event of the Service after it has read the other spelling, unless it has noted it."""
     if _is_noted(seen, record):
-        return _completed(seen, record, announcer, Next(Progress.SHOWN, is_noted=True))
+        return _completed(seen, record, timers, announcer, Next(Progress.SHOWN, is_noted=True))
     waiting = _waiting(seen, record, timers, announcer)
     if timers.since < STEP_SECONDS:
         return replace(waiting, look_again_after=STEP_SECONDS - timers.since)
@@ -499,12 +507,14 @@ def _after_publishing(seen: Seen, record: Record, timers: Timers, announcer: Ann
         # An instance of kube-vip that ends has written the status and its node.
         return replace(waiting, annotations={names.KUBE_VIP_HOST: None})
     if waiting.progress is Progress.SHOWN and _is_complete(seen, record, timers, announcer):
-        return _completed(seen, record, announcer, waiting)
+        return _completed(seen, record, timers, announcer, waiting)
     if _has_lost_lease(seen, record, timers):
         return _publish(seen, replace(record, again=True), record.address, announcer)
     if not record.again:
         return waiting
-    if timers.touches < _touches_before_respelling(record) or not _may_respell(seen, record, announcer):
+    if waiting.is_noted or timers.touches < _touches_before_respelling(record):
+        return _with_touch(waiting, timers)
+    if not _may_respell(seen, record, announcer):
         return _with_touch(waiting, timers)
     if timers.since_touch < STEP_SECONDS:
         return replace(waiting, look_again_after=STEP_SECONDS - timers.since_touch)
@@ -522,9 +532,10 @@ def _has_lost_lease(seen: Seen, record: Record, timers: Timers) -> bool:
     return is_for_lease and bool(seen.node) and not seen.leases and timers.since >= LEASE_SECONDS
 
 
-def _completed(seen: Seen, record: Record, announcer: Announcer, step: Next) -> Next:
-    answers = record.answers or (record.again and bool(seen.node))
-    needs_touches = record.again and bool(seen.node) and announcer is not Announcer.OTHER
+def _completed(seen: Seen, record: Record, timers: Timers, announcer: Announcer, step: Next) -> Next:
+    has_answered = record.again and bool(seen.node)
+    answers = record.answers or has_answered
+    needs_touches = has_answered and announcer is not Announcer.OTHER and not timers.is_touch_refused
     completed = Step.ANNOUNCED if needs_touches else Step.SHOWN
     return _with_record(step, replace(record, step=completed, needs_respelling=False, answers=answers))
 
@@ -553,8 +564,8 @@ def _is_complete(seen: Seen, record: Record, timers: Timers, announcer: Announce
     """Return whether no further touch is due for an address that counts as announced."""
     if record.address == names.DHCP_ADDRESS and not seen.leases:
         return False
-    is_over = announcer is Announcer.OTHER or timers.touches >= len(TOUCH_SECONDS)
-    return is_over or bool(seen.node)
+    needs_no_touch = announcer is Announcer.OTHER or not record.again
+    return needs_no_touch or timers.touches >= len(TOUCH_SECONDS) or bool(seen.node)
 
 
 def _may_respell(seen: Seen, record: Record, announcer: Announcer) -> bool:
@@ -566,10 +577,13 @@ def _may_respell(seen: Seen, record: Record, announcer: Announcer) -> bool:
 
 
 def _touches_before_respelling(record: Record) -> int:
-    """Without a withdrawal, the touches are enough as a rule. A DHCP server may need some seconds after the first."""
+    """Without a withdrawal, the touches are enough as a rule. A DHCP server may need some seconds after the first.
+
+    After a withdrawal, kube-vip 1.2 would announce the address with a touch, and withdraw it for the other spelling.
+    """
     if not record.needs_respelling:
         return len(TOUCH_SECONDS)
-    return 2 if record.address == names.DHCP_ADDRESS else 1
+    return 2 if record.address == names.DHCP_ADDRESS else 0
 
 
 def _with_touch(step: Next, timers: Timers) -> Next:

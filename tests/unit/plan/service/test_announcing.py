@@ -242,12 +242,9 @@ FIRST_PUBLICATION: dict[str, tuple[Situation, str]] = {
         Situation(LEASED, recorded(Step.PUBLISHED, DHCP_ADDRESS, again=False), LEASE),
         "shown; noted; record: shown, 0.0.0.0",
     ),
-    "a receipt of an earlier Service of this name": (
+    "noted although it was to be ignored: kube-vip read that too late": (
         Situation(replace(HELD, node="n1"), FIRST_HELD, ANNOUNCE),
-        (
-            f"waiting; address={ADDRESS}; ignore=-; receipt=-; status later; "
-            f"record: published, {ADDRESS}, again, to respell, from n1"
-        ),
+        "silent; address=; ignore=-; status later; record: withdrawn, again, from n1",
     ),
     "held after another address": (
         Situation(HELD, recorded(Step.HELD), ANNOUNCE),
@@ -342,7 +339,7 @@ ANOTHER_ADDRESS: dict[str, tuple[Situation, str]] = {
 }
 AFTER_WITHDRAWAL: dict[str, tuple[Situation, str]] = {
     "withdrawn, and somebody has written that it never was announced": (
-        Situation(replace(SILENT, status=()), recorded(Step.WITHDRAWN, again=False), HOLD, Timers(since=1.0)),
+        Situation(replace(SILENT, status=(), node=""), recorded(Step.WITHDRAWN, again=False), HOLD, Timers(since=1.0)),
         f"silent; address=; ignore=true; record: held, {ADDRESS}, again",
     ),
     "withdrawn: ignored before it comes back": (
@@ -363,13 +360,10 @@ AFTER_WITHDRAWAL: dict[str, tuple[Situation, str]] = {
             f"record: published, {ADDRESS}, again, to respell"
         ),
     ),
-    "published a second ago: touched first": (
+    "noted within a second: touched": (Situation(UP, PUBLISHED, ANNOUNCE, Timers(1.0, 0, 1.0)), "waiting; touch; noted"),
+    "published a moment ago": (Situation(RETURNING, PUBLISHED, ANNOUNCE, Timers(0.2, 0, 0.2)), "waiting; in 0.8 s"),
+    "not noted within a second: respelled": (
         Situation(RETURNING, PUBLISHED, ANNOUNCE, Timers(1.0, 0, 1.0)),
-        "waiting; touch",
-    ),
-    "touched, not noted": (Situation(RETURNING, PUBLISHED, ANNOUNCE, Timers(1.2, 1, 0.2)), "waiting; in 0.8 s"),
-    "not noted a second after the touch: respelled": (
-        Situation(RETURNING, PUBLISHED, ANNOUNCE, Timers(2.0, 1, 1.0)),
         f"waiting; ddns=False; record: respelled, {ADDRESS}, again, to respell",
     ),
     "respelled before: the other spelling": (
@@ -420,6 +414,10 @@ SAME_ADDRESS: dict[str, tuple[Situation, str]] = {
     "another policy: touched again after 4 s": (
         Situation(UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(2.0, 1, 1.0)),
         "shown; noted; in 3.0 s",
+    ),
+    "touches that the API server does not permit: not completed": (
+        Situation(UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0, is_touch_refused=True)),
+        "shown; noted; in 90.0 s",
     ),
     "another policy: all touches": (
         Situation(UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)),
