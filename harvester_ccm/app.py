@@ -41,7 +41,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import ClusterReplaced, KubeError
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.holder import renewing_holder
+from harvester_ccm.kube.holder import holder_mark, renewing_holder
 from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.objects import ObjectMeta
@@ -49,7 +49,7 @@ from harvester_ccm.kube.reload import CredentialReloader, warn_if_insecure
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.names import Reason
+from harvester_ccm.names import LEASE_HOLDER, PROGRAM, Reason
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -156,14 +156,16 @@ class Application:
             self._caches.services, self._caches.load_balancers, self._caches.cluster
         )
         election = settings.leader_election
+        identity = f"{host}_{uuid.uuid4()}"
         self._elector = LeaderElector(
             guest,
             fence,
             namespace=election.namespace,
             name=election.name,
-            identity=f"{host}_{uuid.uuid4()}",
+            identity=identity,
             times=LeaseTimes(election.lease_duration, election.renew_deadline, election.retry_period),
         )
+        self._elector.annotations = {LEASE_HOLDER: holder_mark(f"{PROGRAM}/{__version__}", identity)}
         self._elector.on_change = self._emit_leadership
         self._reloaders = reloaders
         for reloader in reloaders:

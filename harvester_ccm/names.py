@@ -203,6 +203,10 @@ LB_CONTROLLER_FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
 balancer is deleted; without it, the address is lost. New load balancers are created with it, which saves Harvester a
 write."""
 
+LEASE_HOLDER: Final = PREFIX + "holder"
+"""Lease annotation, set and read by this controller: program with its version, and the holder's identity. Shows which
+program holds the Lease; that of another holder does not count."""
+
 # Nodes, virtual machines.
 UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 """Node taint, set and read by this controller: any. Keeps workloads off a Node until provider ID, addresses and zone

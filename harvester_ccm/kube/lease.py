@@ -1,6 +1,7 @@
 """Leader election on a Lease, compatible with client-go: at most one replica acts.
 
-* Only get, create and update are used, which every Role for client-go grants. Only ``spec`` is changed.
+* Only get, create and update are used, which every Role for client-go grants. Only ``spec`` is changed, and the
+  annotations of the program.
 * The holder's clock is never trusted: a Lease of another holder counts as expired if it did not change for its own
   duration, measured here.
 * ``hold`` raises LeaseLost ``renew_deadline`` seconds after the last renewal at the latest, before any other replica
@@ -11,9 +12,9 @@
 import asyncio
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -79,6 +80,8 @@ class LeaderElector:
         self.renewed_at = -math.inf
         """Loop time of the last successful renewal."""
         self.identity = identity
+        self.annotations: Mapping[str, str] = {}
+        """Annotations of the program that each write of the Lease sets; others are kept."""
         self.on_change: Callable[[str, Lease], None] = lambda _verb, _lease: None
         """Called with ``became leader`` or ``stopped leading`` and the Lease, for the Event."""
 
@@ -196,12 +199,14 @@ class LeaderElector:
             "renewTime": now,
             "leaseTransitions": transitions,
         }
+        known = self._document
+        body: dict[str, Any] = known or {"metadata": {"name": self._name, "namespace": self._namespace}}
+        annotations = {**(body["metadata"].get("annotations") or {}), **self.annotations}
+        body = {**body, "metadata": {**body["metadata"], "annotations": annotations}, "spec": spec}
         self._unanswered = True
-        if self._document is not None:
-            body = {**self._document, "spec": spec}
+        if known is not None:
             document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
         else:
-            body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": spec}
             document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace)
         self._observe(document)
 

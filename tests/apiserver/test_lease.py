@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -12,9 +13,11 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer, Hang, Lose
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
+from harvester_ccm.kube.builtin import Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.holder import holder_mark, program_of_holder
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from tests.support.background import running
 from tests.support.waiting import wait_for
@@ -22,6 +25,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.apiserver
 
 NAME = "cloud-controller-manager"
+MARK = "example.org/holder"
 TIMES = LeaseTimes(lease_duration=1.0, renew_deadline=0.6, retry_period=0.05)
 PATIENT = LeaseTimes(lease_duration=60.0, renew_deadline=45.0, retry_period=TIMES.retry_period)
 """The Lease does not expire, not even on a busy machine."""
@@ -32,6 +36,7 @@ class Candidate(LeaderElector):
 
     def __init__(self, client: ApiClient, namespace: str, identity: str = "us", times: LeaseTimes = TIMES) -> None:
         super().__init__(client, WriteFence(shut=True), namespace=namespace, name=NAME, identity=identity, times=times)
+        self.annotations = {MARK: holder_mark("ccm/1.0", identity)}
         self.told: list[str] = []
         self.on_change = lambda verb, _lease: self.told.append(verb)
 
@@ -58,6 +63,10 @@ class LeaseObject:
     def document(self) -> Json:
         """Return all of it."""
         return self._admin.request("GET", self.path)
+
+    def program(self) -> str:
+        """Return the program that holds it."""
+        return program_of_holder(msgspec.convert(self.document(), Lease), MARK)
 
     def change(self, **fields: object) -> None:
         """Patch its ``spec``."""
@@ -138,6 +147,7 @@ async def test_leader_renews_with_one_request_and_keeps_time_and_count(
     assert patient.renewed_at > renewed_at
     unchanged = ("acquireTime", "leaseTransitions", "holderIdentity", "leaseDurationSeconds")
     assert [after[key] for key in unchanged] == [before[key] for key in unchanged]
+    assert lease.program() == "ccm/1.0"
 
 
 @pytest.mark.kube(
@@ -157,6 +167,7 @@ async def test_lease_is_taken_when_it_is_unchanged_for_its_duration(
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("us", 4)
     assert spec["acquireTime"] == spec["renewTime"]
     assert lease.document()["metadata"]["labels"] == {"kept": "yes"}
+    assert lease.program() == "ccm/1.0"
 
 
 @pytest.mark.kube(
@@ -200,7 +211,8 @@ async def test_released_lease_looks_as_client_go_leaves_it(candidate: Candidate,
 
     document = lease.document()
     assert (document["spec"].get("holderIdentity", ""), document["spec"]["leaseDurationSeconds"]) == ("", 1)
-    assert document["metadata"]["annotations"] == {"note": "kept"}
+    assert document["metadata"]["annotations"] == {"note": "kept", MARK: "ccm/1.0 us"}
+    assert lease.program() == ""
 
 
 async def test_only_the_holder_releases_the_lease(
@@ -213,6 +225,7 @@ async def test_only_the_holder_releases_the_lease(
     lease.change(holderIdentity="thief")
     await candidate.release()
     assert lease.read()["holderIdentity"] == "thief"
+    assert lease.program() == ""
 
 
 async def test_lost_response_to_a_renewal_does_not_prevent_the_release(
@@ -283,7 +296,7 @@ async def test_conflict_with_another_client_is_retried(
         await wait_for(lambda: [r.status for r in guest_proxy.matching(method="PUT")][:2] == [409, 200])
 
     document = lease.document()
-    assert document["metadata"]["annotations"] == {"note": "by hand"}
+    assert document["metadata"]["annotations"]["note"] == "by hand"
     assert (document["spec"]["holderIdentity"], document["spec"]["leaseTransitions"]) == ("us", 0)
 
 

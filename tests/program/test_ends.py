@@ -4,19 +4,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from harvester_ccm import __version__
 from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.builtin import LEASES
+from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LEASE_HOLDER
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
@@ -68,6 +72,11 @@ class World:
         """Holder of the Lease."""
         return str(self.guest.of(LEASES)[LEASE]["spec"]["holderIdentity"])
 
+    @property
+    def program(self) -> str:
+        """Program that holds the Lease."""
+        return program_of_holder(msgspec.convert(self.guest.of(LEASES)[LEASE], Lease), LEASE_HOLDER)
+
 
 @jumping_time
 async def test_replaced_cluster_releases_the_lease() -> None:
@@ -83,6 +92,16 @@ async def test_bug_in_a_task_releases_the_lease() -> None:
         await world.run(BUG)
     assert caught.group_contains(RuntimeError, match="a bug")
     assert world.holder == ""
+
+
+@jumping_time
+async def test_leader_marks_its_lease_as_that_of_this_program() -> None:
+    world = World()
+    task = asyncio.create_task(world.run(ClusterReplaced("another server")), name="program")
+    await asyncio.sleep(4)
+    assert world.program == f"harvester-ccm/{__version__}"
+    await task
+    assert world.program == ""
 
 
 @jumping_time
