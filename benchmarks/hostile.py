@@ -22,7 +22,7 @@ import structlog
 from benchmarks import free_text
 from benchmarks.observation import MAX_SECONDS, MIB, Observation, now, observe
 from benchmarks.table import LIMITS_HEADING, Limited
-from devenv.faults import EndlessPages, Fault, Flood
+from devenv.faults import Fault, Flood
 from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.queue import FAST, STOCK, Pace
 from devenv.harvester.records import LOAD_BALANCERS
@@ -91,7 +91,6 @@ ANSWERS: Final[dict[str, tuple[Fault, bool]]] = {
     "body of 300 MiB": (Flood(HUGE), False),
     "error with a body of 300 MiB": (Flood(HUGE, status=500), False),
     "gzip that inflates to 300 MiB": (Flood(HUGE, compressed=True), False),
-    "list without an end": (EndlessPages(), False),
     "line of a watch of 300 MiB": (Flood(HUGE), True),
 }
 """Each answer, and whether it is that to a watch."""

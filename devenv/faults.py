@@ -94,20 +94,7 @@ def _compressed(flood: Flood) -> bytes:
 _PIECE: Final = b"x" * 2**16
 
 
-@dataclass(frozen=True)
-class EndlessPages:
-    """Respond to each page of a list with one MiB of load balancers and the token of another page."""
-
-    def body(self, number: int) -> bytes:
-        """Return a page; ``number`` makes its token and its objects different from all others."""
-        names = (f"page-{number}-{index}" for index in range(512))
-        items = [{"metadata": {"name": name, "annotations": {"padding": "x" * 2000}}} for name in names]
-        metadata = {"resourceVersion": "1", "continue": str(number)}
-        page = {"apiVersion": "v1", "kind": "LoadBalancerList", "metadata": metadata, "items": items}
-        return json.dumps(page).encode()
-
-
-Fault = Answer | Delay | Hang | Drop | Lose | Cut | Silence | Flood | EndlessPages
+Fault = Answer | Delay | Hang | Drop | Lose | Cut | Silence | Flood
 
 
 @dataclass

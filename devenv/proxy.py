@@ -25,7 +25,6 @@ from devenv.faults import (
     Cut,
     Delay,
     Drop,
-    EndlessPages,
     Fault,
     Flood,
     Hang,
@@ -206,9 +205,6 @@ class FaultProxy:
             case Flood():
                 record.status = fault.status
                 return await _flood(request, fault)
-            case EndlessPages():
-                record.status = 200
-                return web.Response(body=fault.body(len(self.requests)), content_type="application/json")
             case Delay(seconds=seconds):
                 await asyncio.sleep(seconds)
         try:

@@ -10,7 +10,7 @@ What it guarantees; each line has a test with the marker ``kube``:
 Client
 * A failed request raises one error class by its meaning, and never an error of the HTTP library.
 * A 404 counts as the absence of an object only if it is a Status that names the object or its namespace.
-* A response, a line of a watch and a list are read up to a limit, whoever is at the other end.
+* A response, and a line of a watch, is read up to a limit, whoever is at the other end.
 * An object that cannot be decoded hides no other one of its list.
 
 Informer

@@ -4,9 +4,9 @@ No method retries, sleeps or hides an error: a failed call raises one of ``kube.
 decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the server ends it,
 raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrived for too long.
 
-Responses are read in chunks and have limits: whoever is at the other end cannot exhaust the memory. Above a limit,
-``AnswerTooLarge`` says of which request. Compressed responses are not accepted. A limit never counts what the users of
-a cluster write: what is kept of an object is bounded by its ``decode``.
+A response, and a line of a watch, is read up to ``ANSWER_LIMIT``: a proxy or another program at the address cannot
+exhaust the memory. What users write into objects never exceeds it: a page of a list with large objects is requested
+again with fewer of them, and what is kept of an object is bounded by its ``decode``.
 
 Every write passes the client's ``WriteFence``, on connections that carry nothing else, unless the resource is not
 fenced: the Lease itself, Events and reviews.
@@ -44,17 +44,7 @@ REQUEST_TIMEOUT: Final = 10.0
 
 MIB: Final = 1024 * 1024
 ANSWER_LIMIT: Final = 8 * MIB
-"""Largest response in bytes; etcd stores objects of up to 1.5 MiB. A larger page is requested with fewer objects."""
-LINE_LIMIT: Final = 4 * MIB
-"""Largest line of a watch in bytes."""
-ERROR_LIMIT: Final = 256 * 1024
-"""Bytes that are read of the body of an error."""
-MAX_OBJECTS: Final = 300_000
-"""Objects of all lists that a client reads at the same time: more than fit into 256 MiB."""
-MAX_EMPTY_PAGES: Final = 20
-"""Pages of a list without an object; an API server has few, if a selector matches few objects."""
-TOKEN_LIMIT: Final = 8 * 1024
-"""Longest continue token in characters; it encodes the name of an object."""
+"""Largest response or line of a watch in bytes; etcd stores objects of up to 1.5 MiB."""
 MAX_FAULT: Final = 200
 """Longest description of why an object does not decode, in characters."""
 DECODED_AT_ONCE: Final = 500
@@ -129,8 +119,6 @@ class ApiClient:
         self._fenced_session: aiohttp.ClientSession | None = None
         """For writes that need the Lease, on connections of their own."""
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
-        self._listed = 0
-        """Objects of the lists in progress."""
 
     @property
     def namespace(self) -> str:
@@ -170,22 +158,16 @@ class ApiClient:
     ) -> Page[T]:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out.
 
-        Raises AnswerTooLarge for an object above the limit of this module, and UnexpectedAnswer for a list without an
-        end.
+        Raises AnswerTooLarge for an object above the limit of this module.
         """
         path = resource.path(namespace)
         query = dict(params or {})
         listing = _Listing[T](self.page_objects)
-        try:
-            while True:
-                metadata = await self._read_page(resource, path, query, listing)
-                token = metadata.continue_
-                if not token:
-                    return Page(tuple(listing.items), metadata.resource_version, listing.unread)
-                self._check_progress(token, listing, f"GET {path}")
-                query["continue"] = token
-        finally:
-            self._listed -= listing.objects
+        while True:
+            metadata = await self._read_page(resource, path, query, listing)
+            if not metadata.continue_:
+                return Page(tuple(listing.items), metadata.resource_version, listing.unread)
+            query["continue"] = metadata.continue_
 
     async def _read_page(
         self, resource: Resource[T], path: str, query: Mapping[str, str], listing: "_Listing[T]"
@@ -195,10 +177,6 @@ class ApiClient:
         page = self._read(_decode_list, body, f"GET {path}")
         raws = page.items or []
         listing.choose_size(len(raws), len(body), self.page_objects)
-        listing.objects += len(raws)
-        self._listed += len(raws)
-        if not raws:
-            listing.empty_pages += 1
         for number, raw in enumerate(raws, 1):
             item = self._decode(resource, raw)
             if isinstance(item, Unread):
@@ -219,16 +197,6 @@ class ApiClient:
                 if listing.page_objects == 1:
                     raise
                 listing.page_objects = max(listing.page_objects // 10, 1)
-
-    def _check_progress(self, token: str, listing: "_Listing[T]", request: str) -> None:
-        """Raise UnexpectedAnswer if the list that a continue token belongs to would never end."""
-        if len(token) > TOKEN_LIMIT:
-            raise self._too_large("the continue token of a list", TOKEN_LIMIT, request)
-        # Numbers, because there can be a token for each object.
-        digest = hash(token)
-        if digest in listing.tokens or listing.empty_pages > MAX_EMPTY_PAGES or self._listed > MAX_OBJECTS:
-            raise self._unexpected(request, "a list without an end")
-        listing.tokens.add(digest)
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
@@ -295,8 +263,8 @@ class ApiClient:
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
                 async for line in _lines(response.content, silence):
-                    if len(line) > LINE_LIMIT:
-                        raise self._too_large("a line of the watch", LINE_LIMIT, str(request))
+                    if len(line) > ANSWER_LIMIT:
+                        raise self._too_large("a line of the watch", str(request))
                     yield self._event(resource, line)
         except _NO_RESPONSE as error:
             raise self._unreachable(request, error, self._timeout) from error
@@ -335,21 +303,18 @@ class ApiClient:
     async def _exchange(self, request: Request, limit: float) -> bytes:
         try:
             async with asyncio.timeout(limit), await self._send(request) as response:
-                body = await _body_of(response, ANSWER_LIMIT)
+                body = await _body_of(response)
         except _NO_RESPONSE as error:
             if request.fenced:
                 # The socket may have sent nothing: that says nothing about the server.
                 self._fence.check()
             raise self._unreachable(request, error, limit) from error
         if body is None:
-            raise self._too_large("the answer", ANSWER_LIMIT, str(request))
+            raise self._too_large("the answer", str(request))
         return body
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        """Return the open response of an accepted request; raise the API's error otherwise.
-
-        Raises UnexpectedAnswer for a compressed response: its size says nothing about what it inflates to.
-        """
+        """Return the open response of an accepted request; raise the API's error otherwise."""
         credentials = self.credentials
         started = loop_time()
         status = 0
@@ -357,7 +322,7 @@ class ApiClient:
             token = await credentials.token.fetch() or ""
             response = await self._open(request, credentials, token)
             status = response.status
-            if status < 300 and not _is_compressed(response):
+            if status < 300:
                 return response
             async with response:
                 raise await self._refusal(response, request, token)
@@ -422,11 +387,10 @@ class ApiClient:
             "server address, and proxies in front of it"
         )
 
-    def _too_large(self, what: str, limit: int, request: str) -> errors.AnswerTooLarge:
-        size = f"{limit // MIB} MiB" if limit >= MIB else f"{limit // 1024} KiB"
+    def _too_large(self, what: str, request: str) -> errors.AnswerTooLarge:
         error = errors.AnswerTooLarge(
-            f"{self.credentials.server}: {what} is larger than {size} ({request}); check the server address, and "
-            "proxies in front of it"
+            f"{self.credentials.server}: {what} is larger than {ANSWER_LIMIT // MIB} MiB ({request}); check the server "
+            "address, and proxies in front of it"
         )
         error.cluster = self.cluster
         return error
@@ -451,10 +415,8 @@ class ApiClient:
 
     async def _refusal(self, response: aiohttp.ClientResponse, request: Request, token: str) -> errors.KubeError:
         status = response.status
-        if status < 300:
-            return self._unexpected(str(request), "a compressed answer, which was not requested,")
-        # Of an error, the status is enough.
-        body = b"" if _is_compressed(response) else await _start_of(response, ERROR_LIMIT)
+        # Without a body, the status is enough.
+        body = await _body_of(response) or b""
         log.debug("request refused", cluster=self.cluster, request=str(request), status=status)
         error: errors.KubeError = errors.error_from_response(
             status=status, body=body, request=str(request), retry_after=response.headers.get("Retry-After")
@@ -482,11 +444,6 @@ class _Listing(Generic[T]):
         """Objects to be requested with the next page."""
         self.items: list[T] = []
         self.unread: dict[str, Unread] = {}
-        self.objects = 0
-        """Objects that were received."""
-        self.empty_pages = 0
-        self.tokens: set[int] = set()
-        """The hashes of the continue tokens so far."""
 
     def choose_size(self, objects: int, size: int, most: int) -> None:
         """Choose the next page by the bytes of the last one: as many objects as fill half of the limit.
@@ -516,32 +473,20 @@ def _delete_options(uid: str, version: str) -> Mapping[str, object] | None:
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
 
 
-def _is_compressed(response: aiohttp.ClientResponse) -> bool:
-    return response.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}
-
-
-async def _body_of(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
-    """Return the body of a response; None if it is larger than ``limit`` bytes, of which no more is read."""
-    if (response.content_length or 0) > limit:
+async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
+    """Return the body of a response; None if it is larger than ANSWER_LIMIT, of which no more is read."""
+    if (response.content_length or 0) > ANSWER_LIMIT:
         return None
-    body = await _start_of(response, limit + 1)
-    return body if len(body) <= limit else None
-
-
-async def _start_of(response: aiohttp.ClientResponse, size: int) -> bytes:
-    """Return the first ``size`` bytes of a body."""
     body = bytearray()
-    while len(body) < size:
-        chunk = await response.content.readany()
-        if not chunk:
-            break
+    while chunk := await response.content.readany():
         body += chunk
-    del body[size:]
+        if len(body) > ANSWER_LIMIT:
+            return None
     return bytes(body)
 
 
 async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
-    """Yield the lines of a watch, and the start of one that is larger than LINE_LIMIT.
+    """Yield the lines of a watch, and the start of one that is larger than ANSWER_LIMIT.
 
     Raises WatchSilent after ``silence`` seconds without a whole line.
     """
@@ -558,7 +503,7 @@ async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[
             if pending.strip():
                 yield bytes(pending)
             pending = bytearray(following)
-        if len(pending) > LINE_LIMIT:
+        if len(pending) > ANSWER_LIMIT:
             yield bytes(pending)
         if others:
             last_line = loop_time()

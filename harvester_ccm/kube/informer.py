@@ -27,11 +27,10 @@ from typing import Final
 import structlog
 
 from harvester_ccm.kube.backoff import pause_after
-from harvester_ccm.kube.client import MAX_OBJECTS, ApiClient
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.documents import Page, Unread, WatchEvent
 from harvester_ccm.kube.errors import (
-    AnswerTooLarge,
     Forbidden,
     Gone,
     KubeError,
@@ -59,8 +58,6 @@ POLL_SECONDS: Final = 60.0
 """Interval between two lists if watching is forbidden."""
 LOGGED_OBJECTS: Final = 10
 """Objects of a list that could not be decoded that are logged by name."""
-VERSION_DIGITS: Final = 20
-"""Digits of the largest resource version."""
 BACKOFF_GROWTH: Final = 1.08
 """The delay grows by less than a tenth of the time that the API server has been unavailable."""
 
@@ -265,7 +262,6 @@ class Informer(Store[ObjectT]):
                     if event.resource_version:
                         version, accepted_at, self._failures = event.resource_version, -math.inf, 0
                         self._apply(event)
-                        self._check_number()
                     else:
                         accepted_at = loop_time()
         except Unreachable as error:
@@ -276,11 +272,6 @@ class Informer(Store[ObjectT]):
         if loop_time() - accepted_at < WORKED_SECONDS:
             raise end
         return version
-
-    def _check_number(self) -> None:
-        """Raise AnswerTooLarge if a watch adds objects without an end, as a list must not have them either."""
-        if len(self) + len(self.unread) > MAX_OBJECTS:
-            raise AnswerTooLarge(f"the watch of {self.name} has added more objects than {MAX_OBJECTS:,}")
 
     def _replace_all(self, page: Page[ObjectT]) -> None:
         """Store a list and call the callbacks."""
@@ -384,4 +375,4 @@ def _is_later(item: ObjectT, version: int) -> bool:
 def _number(version: str) -> int:
     # Resource versions of one API server are comparable integers of 64 bits (KEP-5504). With any other format, each
     # event is newer.
-    return int(version) if version.isdecimal() and len(version) <= VERSION_DIGITS else 0
+    return int(version) if version.isdecimal() else 0

@@ -3,7 +3,7 @@
 import pytest
 
 from devenv.ccm import CcmProcess
-from devenv.faults import EndlessPages, Fault, Flood
+from devenv.faults import Fault, Flood
 from devenv.harvester import FAST
 from devenv.harvester.machines import Machine, Machines
 from devenv.kubelets import DOCUMENTS, Kubelet, node_document
@@ -22,7 +22,6 @@ LISTS: dict[str, Fault] = {
     "list": Flood(HUGE),
     "error": Flood(HUGE, status=500),
     "gzip": Flood(HUGE, compressed=True),
-    "pages": EndlessPages(),
 }
 
 

@@ -1,8 +1,6 @@
 """A Harvester with answers that are too large or never end: the program keeps its memory and says what is wrong."""
 
 import gzip
-import itertools
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +18,6 @@ MEMORY_LIMIT = 256 * MIB
 ROUNDS = 12
 """Requests after which each of the three collections was read several times."""
 EMPTY = b'{"metadata":{"resourceVersion":"1"},"items":[]}'
-_numbers = itertools.count()
 
 
 def large(_path: str) -> Reply:
@@ -36,20 +33,6 @@ def inflating() -> Callable[[str], Reply]:
     return lambda _path: Reply(whole(body), headers=("Content-Encoding: gzip",))
 
 
-def endless_list(path: str) -> Reply:
-    """Return pages of load balancers of 2.5 KB each, and always a new token."""
-    number = next(_numbers)
-    annotations = {"example.com/text": "x" * 2500}
-    items = [
-        {"metadata": {"name": f"lb-{number}-{item}", "namespace": "default", "annotations": annotations}, "spec": {}}
-        for item in range(500)
-    ]
-    assert "limit=500" in path
-    return Reply(
-        whole(json.dumps({"metadata": {"resourceVersion": "1", "continue": str(number)}, "items": items}).encode())
-    )
-
-
 def endless_line(path: str) -> Reply:
     if "watch=1" in path:
         return Reply(padded(b'{"type":"ADDED","object":{"metadata":{"name":"', 300 * MIB))
@@ -61,14 +44,8 @@ def endless_line(path: str) -> Reply:
     [
         pytest.param(large, "the answer is larger than 8 MiB (GET ", id="300 MiB"),
         pytest.param(large_error, "HTTP status 500", id="error of 300 MiB"),
-        pytest.param(inflating(), "a compressed answer, which was not requested, is not what", id="gzip"),
-        pytest.param(
-            endless_list,
-            # The lists of three collections have one limit, and that of load balancers can be the last to reach it.
-            "a list without an end is not what a Kubernetes API server sends (GET /apis/loadbalancer.harvesterhci.io/",
-            id="endless list",
-        ),
-        pytest.param(endless_line, "a line of the watch is larger than 4 MiB (WATCH ", id="endless line"),
+        pytest.param(inflating(), "the answer is not what a Kubernetes API server sends", id="gzip"),
+        pytest.param(endless_line, "a line of the watch is larger than 8 MiB (WATCH ", id="endless line"),
     ],
 )
 @pytest.mark.security("a response that stops the controller")
