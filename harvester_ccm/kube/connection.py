@@ -15,8 +15,6 @@ from harvester_ccm.kube import errors
 
 CONNECT_TIMEOUT: Final = 10.0
 """Time limit for a TCP connection in seconds; writes wait longer for their response."""
-MAX_FILE: Final = 1024 * 1024
-"""Bytes of a file with a credential that are read at most."""
 _OUT_OF_TIME: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
@@ -79,7 +77,7 @@ def open_session(
         headers=headers,
         # No API server sets cookies: those of a proxy would be sent with every request until the restart.
         cookie_jar=aiohttp.DummyCookieJar(),
-        # Without inflating: 300 KB of gzip can become 300 MiB.
+        # A compressed response was not requested: it is unreadable, instead of 300 MiB from 300 KB of gzip.
         auto_decompress=False,
         # The callers set time limits around whole calls. The credentials contain the proxy of the environment:
         # with trust_env, aiohttp reads it and a netrc file in two threads for every request.
@@ -102,16 +100,12 @@ def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the contents of a file. Raises CredentialError, also for a large one."""
+    """Return the contents of a file. Raises CredentialError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE + 1)
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         # ValueError: a path in a file can contain a null character.
         raise errors.CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MAX_FILE:
-        raise errors.CredentialError(f"{path}: larger than 1 MiB, so it is no kubeconfig, token or certificate")
-    return content
 
 
 def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:

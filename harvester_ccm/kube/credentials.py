@@ -219,27 +219,8 @@ def _read_pod(environment: Mapping[str, str]) -> _Identity:
     return cluster, user, namespace
 
 
-_FastLoader: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The loader in C needs a tenth of the time."""
-
-
-class _Loader(_FastLoader):  # type: ignore[valid-type,misc]
-    """Rejects text that cannot be encoded, such as half of a character: no header, file name or certificate has it.
-
-    Merge keys (``<<``) are rejected as well: each level of nested ones takes many times the memory of the one before.
-    """
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Do nothing, as there is nothing to merge. Raises ConstructorError if there is."""
-        for key, _value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(None, None, "a merge key", key.start_mark)
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """Return the text of a node. Raises UnicodeEncodeError."""
-        text = super().construct_scalar(node)
-        text.encode()
-        return text
 
 
 def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import fcntl
 import math
 import os
 import re
@@ -12,7 +11,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,8 +22,6 @@ from harvester_ccm.redaction import one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; then it is killed."""
-MAX_OUTPUT: Final = 1024 * 1024
-"""Bytes of the output of a credential plugin."""
 MAX_ERROR: Final = 4096
 """Characters of its error output that are looked at, from the end."""
 _ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -147,42 +144,27 @@ class ExecToken(TokenSource):
         info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
         variables = {variable.get("name", ""): variable.get("value", "") for variable in plugin.env or ()}
         variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
-        with _bounded_file() as output, _bounded_file() as errors:
-            try:
-                done = subprocess.run(
-                    [plugin.command, *(plugin.args or ())],
-                    check=False,
-                    env=os.environ | variables,
-                    cwd=self._path.parent,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=errors,
-                    timeout=PLUGIN_SECONDS,
-                )
-            except subprocess.TimeoutExpired:
-                raise self._failure(f"it did not end within {PLUGIN_SECONDS:g} s") from None
-            except (OSError, ValueError) as error:
-                raise self._failure(getattr(error, "strerror", None) or str(error)) from None
-            if done.returncode:
-                message = one_line(redact_text(_written(errors).decode(errors="replace").strip()[-MAX_ERROR:]))[-500:]
-                raise self._failure(f"it ended with exit code {done.returncode}: {message}")
-            return _written(output)
+        try:
+            done = subprocess.run(
+                [plugin.command, *(plugin.args or ())],
+                check=False,
+                env=os.environ | variables,
+                cwd=self._path.parent,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PLUGIN_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"it did not end within {PLUGIN_SECONDS:g} s") from None
+        except (OSError, ValueError) as error:
+            raise self._failure(getattr(error, "strerror", None) or str(error)) from None
+        if done.returncode:
+            end = done.stderr.decode(errors="replace").strip()[-MAX_ERROR:]
+            raise self._failure(f"it ended with exit code {done.returncode}: {one_line(redact_text(end))[-500:]}")
+        return done.stdout
 
     def _failure(self, why: str) -> CredentialError:
         return CredentialError(f"{self._path}: credential plugin {self._plugin.command!r} failed: {why}")
-
-
-def _bounded_file() -> BinaryIO:
-    """Return a file in memory that takes no more than ``MAX_OUTPUT`` bytes: a write behind them fails."""
-    descriptor = os.memfd_create("output", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
-    os.ftruncate(descriptor, MAX_OUTPUT)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
-    return open(descriptor, "rb+", buffering=0)
-
-
-def _written(file: BinaryIO) -> bytes:
-    """Return what a process has written into a bounded file, whose position it shares."""
-    return os.pread(file.fileno(), file.tell(), 0)
 
 
 class _Claims(Struct):

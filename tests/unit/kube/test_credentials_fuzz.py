@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,58 +15,28 @@ from harvester_ccm.kube.errors import CredentialError
 from harvester_ccm.kube.tokens import ExecToken, Plugin
 
 CASES: Final = 400
-"""Mutated documents per seed."""
+"""Mutated documents."""
 SCALARS: Final = (
     "!!timestamp x",
-    "!!timestamp 2024-13-45",
     "!!int ''",
-    "!!int x",
-    "!!float ''",
-    "!!float x",
     "!!bool x",
-    "!!null x",
-    "!!binary x",
     "!!binary '=='",
-    "!!set {a, b}",
-    "!!omap [a: 1]",
-    "!!pairs [a: 1]",
-    "!!seq x",
-    "!!map x",
-    "!!str [x]",
     "!unknown x",
     "!!python/object/apply:os.getpid []",
-    '"\\ud800"',
     '"a\\udfffb"',
     '"\\0"',
-    '"\\u2028\\u202e"',
     "*other",
-    "&other [*other]",
-    "{<<: x}",
     "{<<: [1]}",
-    "{? [a] : b}",
-    "2024-11-21",
     "2024-13-45",
-    "0001-01-01T00:00:00",
-    "1:60:61",
-    "0x",
     "1e999",
-    ".nan",
-    "-.inf",
     "9" * 5000,
-    "~",
     "''",
     "[]",
     "{}",
     "https://[:::]",
-    "https://[1.2.3.4]",
     "https://x:99999",
-    "https://x:0",
-    "http://[fe80::1]:1/a",
     "a/" * 3000,
-    "x" * 300,
     "'a: b'",
-    "\x85",
-    "\ufeff",
     "-----BEGIN CERTIFICATE-----",
 )
 """YAML that replaces a value."""
@@ -153,11 +122,10 @@ def error_of(path: Path, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.security("the error names the file, and ends no running controller")
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.security("Whatever a kubeconfig")
 @pytest.mark.kube("Any kubeconfig is loaded, or causes a CredentialError that names its file")
-def test_any_kubeconfig_is_loaded_or_causes_a_credential_error_with_its_name(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+def test_any_kubeconfig_is_loaded_or_causes_a_credential_error_with_its_name(tmp_path: Path) -> None:
+    chance = random.Random(1)
     path = tmp_path / "kubeconfig"
     (tmp_path / "token").write_bytes(chance.choice((b"good", b"\xff\xfe", b"")))
     (tmp_path / "ca.crt").write_bytes(chance.choice((b"\xff", b"-----BEGIN CERTIFICATE-----\nQQ==\n")))
@@ -172,19 +140,6 @@ def test_any_kubeconfig_is_loaded_or_causes_a_credential_error_with_its_name(tmp
             assert "\n" not in error, (case, text)
             assert len(error) < 10_000, (case, text)
     assert 0 < refused < CASES
-
-
-@pytest.mark.parametrize("value", SCALARS)
-@pytest.mark.parametrize(
-    "key",
-    ["kind", "server", "name", "token", "tokenFile", "command", "namespace", "current-context", "extensions", "args"],
-)
-def test_any_value_of_a_field_is_loaded_or_causes_a_credential_error(tmp_path: Path, key: str, value: str) -> None:
-    path = tmp_path / "kubeconfig"
-    text = re.sub(rf"^([ -]*{key}): .*$", lambda line: f"{line[1]}: {value}", DOCUMENT, flags=re.MULTILINE)
-    path.write_bytes(text.encode())
-    error = error_of(path, {})
-    assert error == "" or error.startswith(str(tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -206,30 +161,6 @@ def with_certificates(path: Path, authority: bytes, client: bytes) -> Path:
     return path
 
 
-def damaged(chance: random.Random, content: bytes) -> bytes:
-    """Return a file with some other, additional and missing bytes."""
-    changed = bytearray(content)
-    for _ in range(chance.choice((0, 1, 2, 8))):
-        place = chance.randrange(len(changed))
-        kind = chance.random()
-        if kind < 0.5:
-            changed[place] = chance.randrange(256)
-        elif kind < 0.8:
-            del changed[place : place + chance.randrange(1, 60)]
-        else:
-            changed[place:place] = "é\0x".encode()
-    return bytes(changed)
-
-
-def test_any_certificate_file_is_loaded_or_causes_a_credential_error(tmp_path: Path, pair: tuple[bytes, bytes]) -> None:
-    chance = random.Random(2)
-    authority, client = pair
-    for _ in range(400):
-        path = with_certificates(tmp_path / "kubeconfig", damaged(chance, authority), damaged(chance, client))
-        error = error_of(path, {})
-        assert error == "" or error.startswith(str(tmp_path))
-
-
 def test_comments_of_an_authority_can_have_any_characters(tmp_path: Path, pair: tuple[bytes, bytes]) -> None:
     """As in bundles of distributions, which Go clients accept."""
     authority, client = pair
@@ -249,38 +180,14 @@ class PrintingPlugin(ExecToken):
 
 
 TIMES: Final[tuple[object, ...]] = (
-    "0001-01-01T00:00:00",
     "0001-01-01T00:00:00Z",
     "0001-01-01T00:00:00+14:00",
-    "9999-12-31T23:59:59",
-    "9999-12-31T23:59:59Z",
     "9999-12-31T23:59:59-14:00",
-    "10000-01-01T00:00:00Z",
     "2024-11-21",
-    "2024-11-21T25:00:00Z",
-    "",
-    "x",
-    0,
     1e308,
-    None,
     [],
-    True,
 )
-VALUES: Final[tuple[object, ...]] = (
-    None,
-    "",
-    "\0",
-    "two words",
-    "\ud800",
-    "good",
-    "x" * 100_000,
-    0,
-    1e999,
-    [],
-    {},
-    True,
-    "\u202e",
-)
+VALUES: Final[tuple[object, ...]] = (None, "", "\0", "two words", "\ud800", "good", 0, 1e999, [], "\u202e")
 
 
 async def check_fetch(plugin: PrintingPlugin) -> None:
@@ -296,16 +203,10 @@ async def check_fetch(plugin: PrintingPlugin) -> None:
     assert "\n" not in error
 
 
-@pytest.mark.parametrize("expiry", TIMES)
-async def test_any_expiry_of_a_plugin_causes_no_other_error(expiry: object) -> None:
-    output = json.dumps({"status": {"token": "good", "expirationTimestamp": expiry}}).encode()
-    await check_fetch(PrintingPlugin(Path("/etc/kubeconfig"), output))
-
-
 @pytest.mark.security("the output of a credential plugin contains, the error names the file")
 async def test_any_output_of_a_plugin_causes_no_other_error() -> None:
     chance = random.Random(1)
-    for _ in range(1500):
+    for _ in range(500):
         status: Any = {
             key: chance.choice(values)
             for key, values in {
@@ -331,21 +232,3 @@ async def test_zero_time_of_go_means_that_the_token_does_not_expire() -> None:
     plugin.output = b'{"status": {"token": "second"}}'
     await asyncio.sleep(0)
     assert await plugin.fetch() == "first"
-
-
-def test_names_of_a_kubeconfig_are_listed_in_short(tmp_path: Path) -> None:
-    """Text of an alias that contains itself many times would fill the memory."""
-    bomb = ["a: &a [x, x, x, x, x, x, x, x, x]"]
-    bomb += [
-        f"{later}: &{later} [{', '.join([f'*{early}'] * 9)}]"
-        for early, later in zip("abcdefgh", "bcdefghi", strict=True)
-    ]
-    path = tmp_path / "kubeconfig"
-    document = yaml.safe_load(DOCUMENT)
-    document["contexts"] = []
-    path.write_text(
-        "\n".join([*bomb, "current-context: main", "contexts:", "- name: *i", f"- name: {'long' * 10_000}"])
-    )
-    with pytest.raises(CredentialError) as caught:
-        load_credentials(path)
-    assert len(str(caught.value)) < 2000
