@@ -3,7 +3,7 @@
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from harvester_ccm.names import (
     SERVICE_ANNOTATIONS,
     SERVICE_FINALIZER,
 )
+from harvester_ccm.netip import plain_address
 from harvester_ccm.redaction import cut
 
 _LOCAL_PROGRAMS: Final = IPv4Network("127.0.0.0/24")
@@ -333,15 +334,17 @@ def parse_provider_id(provider_id: str) -> str | None:
 
 
 def special_use(address: str) -> str:
-    """Return for what an address is reserved, so that no Service can have it; empty for any other text.
+    """Return for what an address is reserved, so that no Service and no Node can have it; empty for any other text.
 
     >>> special_use("127.0.0.1"), special_use("10.0.0.7")
     ('a loopback address', '')
     """
     try:
-        parsed = ip_address(address)
+        parsed = plain_address(address)
     except ValueError:
         return ""
+    if parsed.is_unspecified:
+        return "the unspecified address"
     if parsed in _LOCAL_PROGRAMS or parsed == IPv6Address("::1"):
         return "a loopback address"
     if parsed.is_link_local:

@@ -9,7 +9,7 @@ from msgspec.json import decode
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.kube.errors import UNREADABLE
-from harvester_ccm.model.core import Node
+from harvester_ccm.model.core import Node, special_use
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
@@ -19,7 +19,6 @@ from harvester_ccm.plan.node.messages import invalid_annotation
 from harvester_ccm.plan.node.patch import was_initialized
 from harvester_ccm.plan.node.vms import full_network, internal_ips_of, reported_addresses
 
-_BROADCAST: Final = plain_address("255.255.255.255")
 _MASQUERADE: Final = "10.0.2.0/24"
 _MASQUERADE_IPV6: Final = "fd10:0:2::/120"
 """The ranges in which KubeVirt's masquerade gives every VM the same address, unless the VM names other ones."""
@@ -238,27 +237,12 @@ def usable_addresses(texts: Iterable[str], unusable: dict[str, str]) -> tuple[IP
         except ValueError:
             unusable[text] = "not an IP address"
             continue
-        reason = _unusable_reason(address)
+        reason = special_use(str(address))
         if reason:
             unusable[text] = reason
         else:
             usable[address] = None
     return tuple(usable)
-
-
-def _unusable_reason(address: IPAddress) -> str:
-    """Return why no Node can have the address; empty if one can."""
-    if address.is_unspecified:
-        return "unspecified"
-    if address.is_loopback:
-        return "loopback"
-    if address.is_link_local:
-        return "link-local"
-    if address.is_multicast:
-        return "multicast"
-    if address == _BROADCAST:
-        return "broadcast"
-    return ""
 
 
 def is_inside(address: IPAddress, ranges: Iterable[IPNetwork]) -> bool:

@@ -77,6 +77,7 @@ SPECIAL: Final = {
     "169.254.169.254": "a link-local address",
     "224.0.0.1": "a multicast address",
     "255.255.255.255": "the broadcast address",
+    "::": "the unspecified address",
 }
 
 
