@@ -115,7 +115,7 @@ def _addresses_of(text: str) -> object:
     }
     vmi = INSTANCES.decode(msgspec.json.encode(instance))
     list(addresses_of(node, vmi))
-    return plan_addresses(node, vmi, settings=_NODE_SETTINGS, virtual_ips=_NoVirtualIPs(), missing_for={}, claims={})
+    return plan_addresses(node, vmi, settings=_NODE_SETTINGS, virtual_ips=_NoVirtualIPs(), missing_for={}, holders={})
 
 
 def _error_of(text: str) -> Any:

@@ -28,16 +28,14 @@ from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.claims import Claim
-from harvester_ccm.plan.node.facts import AddressFacts, VirtualIPs, is_inside, read_facts
+from harvester_ccm.plan.node.facts import AddressFacts, Holder, VirtualIPs, is_inside, read_facts
 from harvester_ccm.plan.node.interface import Interface, pod_network_only, select_interface
 from harvester_ccm.plan.node.internal_ip import Choice, choose_internal_ip
 from harvester_ccm.plan.node.messages import warning
-from harvester_ccm.plan.node.patch import was_initialized
 
 
 class Conflict(Struct, frozen=True):
-    """Another Node that claims the InternalIP or the VM of a Node."""
+    """Another Node that has the InternalIP or the VM of a Node, too."""
 
     other: str
     """Name of the other Node."""
@@ -58,7 +56,7 @@ class AddressPlan(Struct, frozen=True):
     missing: frozenset[IPAddress] = frozenset()
     """Addresses that the VM should report and does not, and that are replaced or used after some time."""
     conflicts: tuple[Conflict, ...] = ()
-    """Other Nodes with an address of this one. A new Node is not initialized while there is a conflict."""
+    """Other Nodes with an InternalIP of this one, or with an address that this one therefore does not get."""
 
 
 def plan_addresses(
@@ -68,30 +66,30 @@ def plan_addresses(
     settings: NodeSettings,
     virtual_ips: VirtualIPs,
     missing_for: Mapping[IPAddress, float],
-    claims: Mapping[str, Claim],
+    holders: Mapping[str, Holder],
 ) -> AddressPlan:
     """Return the addresses to publish.
 
-    ``missing_for`` are the seconds for which earlier plans have returned an address as missing, and ``claims`` those of
-    other Nodes to the addresses of this one.
+    ``missing_for`` are the seconds for which earlier plans have returned an address as missing, and ``holders`` the
+    other Nodes that have addresses of this one.
     """
-    facts = read_facts(node, vmi, settings=settings, virtual_ips=virtual_ips, missing_for=missing_for, claims=claims)
+    facts = read_facts(node, vmi, settings=settings, virtual_ips=virtual_ips, missing_for=missing_for, holders=holders)
     plan = _plan(facts)
+    conflicts = (*_conflicts(facts, facts.present), *plan.conflicts)
     events = [*facts.invalid, *plan.events, *_kept_in_pod_network(facts, plan)]
-    events += [conflict.event for conflict in plan.conflicts if conflict.event != plan.problem]
-    return replace(plan, events=tuple(events))
+    events += [conflict.event for conflict in conflicts if conflict.event != plan.problem]
+    return replace(plan, events=tuple(events), conflicts=conflicts)
 
 
 def _plan(facts: AddressFacts) -> AddressPlan:
     if not facts.candidates:
         # The kubelet of a VM in the pod network only can name an address of a device that Harvester does not know.
         if facts.settings.management_network or not facts.provided:
-            return AddressPlan(problem=_no_vm_network(facts), conflicts=_conflicts(facts, _shared(facts)))
+            return AddressPlan(problem=_no_vm_network(facts))
         return _plan_interface(facts, pod_network_only(facts))
     interface = select_interface(facts)
     if interface is None:
-        conflicts = _conflicts(facts, _shared(facts))
-        return AddressPlan(problem=_not_reported(facts), reasons=facts.unusable, conflicts=conflicts)
+        return AddressPlan(problem=_not_reported(facts), reasons=facts.unusable)
     plan = _plan_interface(facts, interface)
     if _is_guess(facts):
         return replace(plan, events=(_guess(facts, interface), *plan.events))
@@ -103,16 +101,14 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     choices = [choose_internal_ip(facts, interface, version) for version in (4, 6)]
     missing = frozenset(choice.missing for choice in choices if choice.missing is not None)
     chosen = {choice.address: choice for choice in choices if choice.address is not None}
-    reasons = {**facts.unusable, **_reasons_elsewhere(interface)}
+    reasons = {**facts.unusable, **_reasons_elsewhere(interface), **_reasons_taken(facts, interface)}
     if _is_kubelet_contradicted(facts, interface):
         return AddressPlan(problem=_provided_not_found(facts, interface), reasons=reasons)
-    chosen_in_families = _in_families_of_kubelet(facts, chosen)
-    taken = _taken(facts, interface, chosen_in_families)
-    conflicts = _conflicts(facts, [*_shared(facts), *taken, *_contested(facts, chosen_in_families)])
-    problem = _problem(facts, interface, chosen, taken)
+    conflicts = _conflicts(facts, _wanted_and_taken(facts, interface, chosen))
+    problem = _problem(facts, interface, chosen, conflicts)
     if problem is not None:
         return AddressPlan(problem=problem, reasons=reasons, missing=missing, conflicts=conflicts)
-    published, published_reasons = _publish(facts, interface, chosen_in_families)
+    published, published_reasons = _publish(facts, interface, _in_families_of_kubelet(facts, chosen))
     known = {*interface.own, *facts.present}
     unknown = [address for address in facts.provided if address not in known and not facts.is_taken(address)]
     plan = AddressPlan(published, {**reasons, **published_reasons}, missing=missing, conflicts=conflicts)
@@ -129,67 +125,45 @@ def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
     return any(interface.elsewhere.get(address) in attached for address in facts.provided)
 
 
-def _taken(facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]) -> list[IPAddress]:
+def _wanted_and_taken(facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]) -> list[IPAddress]:
     """Return the addresses that the Node would get if no other Node had them."""
     if facts.provided:
         return [address for address in facts.provided if facts.is_taken(address)]
     # A family with an InternalIP that the VM reports needs no other address.
     served = {address.version for address in chosen if address in interface.own or address in interface.elsewhere}
-    return [address for address in interface.own if facts.is_taken(address) and address.version not in served]
-
-
-def _contested(facts: AddressFacts, chosen: Mapping[IPAddress, Choice]) -> list[IPAddress]:
-    """Return the addresses of a new Node that a younger one claims and is about to give up."""
-    if facts.present:
-        return []
-    return [address for address in chosen if facts.claim_to(address) is not None]
-
-
-def _shared(facts: AddressFacts) -> list[IPAddress]:
-    """Return the InternalIPs that another initialized Node has, too. Both keep them."""
-    shared = []
-    for address in facts.present:
-        claim = facts.claim_to(address)
-        if claim is not None and was_initialized(claim.node):
-            shared.append(address)
-    return shared
+    return [address for address in interface.taken if address.version not in served]
 
 
 def _conflicts(facts: AddressFacts, addresses: Iterable[IPAddress]) -> tuple[Conflict, ...]:
-    """Return the conflicts about addresses that other Nodes claim."""
+    """Return the conflicts about those of the addresses that other Nodes have."""
     conflicts = []
-    for address in dict.fromkeys(addresses):
-        claim = facts.claim_to(address)
-        if claim is not None:
-            conflicts.append(_conflict(facts, address, claim))
+    for address in addresses:
+        holder = facts.holder_of(address)
+        if holder is not None:
+            conflicts.append(_conflict(facts, address, holder))
     return tuple(conflicts)
 
 
-def _conflict(facts: AddressFacts, address: IPAddress, claim: Claim) -> Conflict:
-    name = facts.node.metadata.name
-    other = claim.node.metadata.name
-    if address in facts.present:
-        effect = "Both keep it as their InternalIP"
-    elif was_initialized(facts.node):
-        effect = f"Node {name} keeps its addresses"
-    else:
-        effect = f"Node {name} is not initialized"
-    nodes = sorted([f"{name} (VM {facts.vmi.metadata.key})", f"{other} (VM {claim.vm.object.metadata.key})"])
-    subject = f"{address} of {' and '.join(sorted([name, other]))}"
-    event = warning(NodeReason.INTERNAL_IP_IN_USE, subject, address=address, nodes=" and ".join(nodes), effect=effect)
-    return Conflict(other, event)
+def _conflict(facts: AddressFacts, address: IPAddress, holder: Holder) -> Conflict:
+    """Return the conflict about an address. The Event has one text for both Nodes."""
+    vms = {facts.node.metadata.name: facts.vmi.metadata.key, holder.node: holder.vm}
+    names = sorted(vms)
+    subject = f"{address} of {' and '.join(names)}"
+    nodes = " and ".join(f"{name} (VM {vms[name]})" for name in names)
+    return Conflict(holder.node, warning(NodeReason.INTERNAL_IP_IN_USE, subject, address=address, nodes=nodes))
 
 
 def _problem(
-    facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice], taken: Sequence[IPAddress]
+    facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice], conflicts: Sequence[Conflict]
 ) -> EventMessage | None:
-    """Return why no address can be published."""
-    if taken and not facts.present:
-        return _conflicts(facts, taken)[0].event
+    """Return why no address can be published. A new Node with a conflict is not initialized."""
+    has_internal_ip = bool(facts.present and chosen)
+    if conflicts and not has_internal_ip:
+        return conflicts[0].event
     awaited = [address for address in facts.provided if address not in chosen]
-    if awaited and not (facts.present and chosen):
+    if awaited and not has_internal_ip:
         return _provided_unusable(facts, interface, awaited)
-    is_silent = interface.is_in_vm_network and not interface.own
+    is_silent = interface.is_in_vm_network and not facts.reported[interface.name]
     if is_silent and (facts.present or not chosen):
         return _no_address(facts, [interface.network])
     if not chosen:
@@ -234,17 +208,7 @@ def _hidden_reason(facts: AddressFacts, address: IPAddress) -> str:
         return "excluded by --node-exclude-ip-ranges"
     if address in facts.additional:
         return f"named by annotation {ADDITIONAL_INTERNAL_IPS}"
-    claim = facts.claim_to(address)
-    if claim is not None and not _shows(facts, address):
-        return f"InternalIP of Node {claim.node.metadata.name}"
     return ""
-
-
-def _shows(facts: AddressFacts, address: IPAddress) -> bool:
-    """Return whether an initialized Node has the address already."""
-    if not was_initialized(facts.node):
-        return False
-    return any(entry.address == str(address) for entry in facts.node.status.addresses)
 
 
 def _in_order(facts: AddressFacts, published: Sequence[NodeAddress]) -> list[NodeAddress]:
@@ -275,6 +239,12 @@ def _reasons_elsewhere(interface: Interface) -> dict[str, str]:
         str(address): f"on interface {other}, and not on {interface.name}"
         for address, other in interface.elsewhere.items()
     }
+
+
+def _reasons_taken(facts: AddressFacts, interface: Interface) -> dict[str, str]:
+    """Return why the addresses that other Nodes have are not published."""
+    holders = {address: facts.holder_of(address) for address in interface.taken}
+    return {str(address): f"InternalIP of Node {holder.node}" for address, holder in holders.items() if holder}
 
 
 def _is_guess(facts: AddressFacts) -> bool:
@@ -333,7 +303,7 @@ def _on_other_devices(facts: AddressFacts) -> str:
 
 
 def _none_in_cidr(facts: AddressFacts, interface: Interface) -> EventMessage:
-    seen = ", ".join(map(str, interface.own))
+    seen = _listed(facts.reported[interface.name])
     ranges = ", ".join(map(str, facts.settings.node_ip_cidrs))
     state = f"None of the VM's addresses on interface {interface.name} ({seen}) is inside --node-ip-cidr {ranges}"
     return warning(NodeReason.NO_INTERNAL_IP, ranges, state=state)
@@ -385,7 +355,7 @@ def _provided_not_found(facts: AddressFacts, interface: Interface) -> EventMessa
         str(missing),
         addresses=missing,
         network=interface.network,
-        own=list(interface.own),
+        own=list(facts.reported.get(interface.name, ())),
         elsewhere=f". It is on interface {', '.join(others)}" if others else _on_other_devices(facts),
     )
 

@@ -24,8 +24,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, Conflict, plan_addresses
-from harvester_ccm.plan.node.claims import Claim, claims_to
-from harvester_ccm.plan.node.facts import VirtualIPs, addresses_of
+from harvester_ccm.plan.node.facts import Holder, VirtualIPs, addresses_of
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import (
@@ -37,7 +36,7 @@ from harvester_ccm.plan.node.patch import (
     was_initialized,
 )
 from harvester_ccm.plan.node.power import not_running
-from harvester_ccm.plan.node.vms import VM, NodeStore
+from harvester_ccm.plan.node.vms import INTERNAL_IP, VM, NodeStore
 
 _TRANSIENT: Final = frozenset(
     {
@@ -63,8 +62,8 @@ class NodeSnapshot(Struct, frozen=True):
     """Why VMs or VMIs cannot be read now; the caches can contain older ones."""
     missing_for: Mapping[IPAddress, float] = field(default_factory=dict)
     """Seconds for which each address has been missing (``AddressPlan``)."""
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other Nodes to addresses of this one."""
+    holders: Mapping[str, Holder] = field(default_factory=dict)
+    """Other Nodes that have addresses of this one, by address."""
 
 
 class NodePlan(Struct, frozen=True):
@@ -96,10 +95,21 @@ def observe(
 ) -> NodeSnapshot:
     """Return the snapshot of a Node."""
     match = find_vm(store, node)
-    claims: dict[str, Claim] = {}
+    holders: dict[str, Holder] = {}
     if match.vm is not None and match.vm.vmi is not None:
-        claims = claims_to(store, node, addresses_of(node, match.vm.vmi))
-    return NodeSnapshot(node, match, settings, virtual_ips, unreadable(store), missing_for or {}, claims)
+        holders = _holders_of(store, node, addresses_of(node, match.vm.vmi))
+    return NodeSnapshot(node, match, settings, virtual_ips, unreadable(store), missing_for or {}, holders)
+
+
+def _holders_of(store: NodeStore, node: Node, addresses: Iterable[str]) -> dict[str, Holder]:
+    """Return the other Nodes that have one of the addresses as their InternalIP, and whose VMs run."""
+    holders: dict[str, Holder] = {}
+    for address in dict.fromkeys(addresses):
+        for other in sorted(store.nodes.by_index(INTERNAL_IP, address), key=lambda other: other.metadata.name):
+            vm = find_vm(store, other).vm
+            if other.metadata.name != node.metadata.name and vm is not None and vm.is_running:
+                holders.setdefault(address, Holder(other.metadata.name, vm.object.metadata.key))
+    return holders
 
 
 def plan_node(snapshot: NodeSnapshot) -> NodePlan:
@@ -121,7 +131,7 @@ def plan_node(snapshot: NodeSnapshot) -> NodePlan:
         settings=snapshot.settings,
         virtual_ips=snapshot.virtual_ips,
         missing_for=snapshot.missing_for,
-        claims=snapshot.claims,
+        holders=snapshot.holders,
     )
     return _plan_with_vm(snapshot, vm, addresses)
 
@@ -144,10 +154,7 @@ def _plan_with_vm(snapshot: NodeSnapshot, vm: VM, addresses: AddressPlan) -> Nod
         if patch is not None:
             return replace(plan, write=patch, events_after_write=_internal_ip_change(node, addresses), waiting=None)
     elif not was_initialized(node):
-        return replace(plan, write=_without_claim(node, addresses))
-    if addresses.conflicts and not was_initialized(node):
-        # A younger Node has the same claim, and gives it up first.
-        return replace(plan, waiting=addresses.conflicts[0].event)
+        return plan
     if uninitialized_taints(node):
         patch = _initialization(node, vm, labels)
         return replace(plan, write=patch, events_after_write=_initialized(addresses), waiting=None)
@@ -165,19 +172,6 @@ def _initialization(node: Node, vm: VM, labels: Mapping[str, str]) -> NodePatch 
         # It cannot be changed.
         provider_id = ""
     return metadata_patch(node, labels=labels, annotations=_record(node, vm), provider_id=provider_id)
-
-
-def _without_claim(node: Node, addresses: AddressPlan) -> NodePatch | None:
-    """Return the patch that gives up an InternalIP of a new Node; None if no other Node claims it.
-
-    The controller wrote it before it saw the other Node, or the kubelet did.
-    """
-    if not addresses.conflicts:
-        return None
-    others = [entry for entry in node.status.addresses if entry.type != "InternalIP"]
-    if len(others) == len(node.status.addresses):
-        return None
-    return addresses_patch(node, others or [NodeAddress(type="Hostname", address=node.metadata.name)])
 
 
 def _topology(snapshot: NodeSnapshot, vm: VM) -> tuple[dict[str, str], tuple[EventMessage, ...]]:

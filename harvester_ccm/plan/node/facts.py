@@ -14,7 +14,6 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, RangeSet, parse_range, plain_address
-from harvester_ccm.plan.node.claims import Claim, Precedence
 from harvester_ccm.plan.node.messages import invalid_annotation
 from harvester_ccm.plan.node.patch import was_initialized
 from harvester_ccm.plan.node.vms import full_network, internal_ips_of, reported_addresses
@@ -33,6 +32,15 @@ class VirtualIPs(Protocol):
 
     def owner(self, address: str) -> str:
         """Return the object that has the address; empty if it is no virtual IP."""
+
+
+class Holder(Struct, frozen=True):
+    """Another Node that has an address as its InternalIP, and whose VM runs."""
+
+    node: str
+    """Name of the Node."""
+    vm: str
+    """Namespace and name of its VM."""
 
 
 class AddressFacts(Struct, frozen=True):
@@ -56,8 +64,8 @@ class AddressFacts(Struct, frozen=True):
     ``--management-network`` only those in that one."""
     pod_ranges: tuple[IPNetwork, ...]
     """The ranges of the VM's addresses behind the pod network, if it has an interface there."""
-    claims: Mapping[str, Claim]
-    """Claims of other Nodes to addresses of the VM, of the kubelet and of the Node."""
+    holders: Mapping[str, Holder]
+    """Other Nodes that have addresses of the VM, of the kubelet or of the Node, by address."""
     additional: RangeSet
     """Addresses and ranges in the annotation for additional internal IPs."""
     invalid: tuple[EventMessage, ...]
@@ -73,19 +81,16 @@ class AddressFacts(Struct, frozen=True):
             return is_inside(address, self.settings.node_ip_cidrs)
         return not is_inside(address, self.settings.exclude_ranges)
 
-    def claim_to(self, address: IPAddress) -> Claim | None:
-        """Return the claim of another Node to an address. Many VMs have one address behind the pod network."""
-        claim = self.claims.get(str(address))
-        if claim is None or self.is_behind_pod_network(address):
+    def holder_of(self, address: IPAddress) -> Holder | None:
+        """Return the other Node that has the address. Many VMs have one address behind the pod network."""
+        holder = self.holders.get(str(address))
+        if holder is None or self.is_behind_pod_network(address):
             return None
-        return claim
+        return holder
 
     def is_taken(self, address: IPAddress) -> bool:
         """Return whether another Node has the address, so that this one must not get it."""
-        claim = self.claim_to(address)
-        if claim is None or address in self.present:
-            return False
-        return claim.precedence is Precedence.OTHER
+        return self.holder_of(address) is not None and address not in self.present
 
     def is_usable(self, address: IPAddress) -> bool:
         """Return whether the address of the kubelet can become the InternalIP."""
@@ -107,7 +112,7 @@ def read_facts(
     *,
     settings: NodeSettings,
     virtual_ips: VirtualIPs,
-    claims: Mapping[str, Claim],
+    holders: Mapping[str, Holder],
     missing_for: Mapping[IPAddress, float],
 ) -> AddressFacts:
     """Return the facts about a Node and its VM."""
@@ -132,7 +137,7 @@ def read_facts(
         unusable=unusable,
         candidates=_candidates(vmi, settings),
         pod_ranges=_pod_ranges(vmi),
-        claims=claims,
+        holders=holders,
         additional=additional,
         invalid=(*invalid_provided, *invalid_additional),
     )
@@ -143,7 +148,7 @@ def addresses_of(node: Node, vmi: VirtualMachineInstance) -> Iterator[str]:
     texts = [address for interface in vmi.interfaces for address in interface.addresses]
     texts += (node.metadata.annotation(PROVIDED_NODE_IP) or "").split(",")
     for text in texts:
-        # What is no address cannot be claimed.
+        # A text that is no address is never used.
         with suppress(ValueError):
             yield str(plain_address(text.strip()))
     yield from internal_ips_of(node)

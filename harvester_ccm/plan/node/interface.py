@@ -3,7 +3,7 @@
 Only interfaces in VM networks count, or with ``--management-network`` only those in that network.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -40,7 +40,9 @@ class Interface(Struct, frozen=True):
     network: str
     """The VM network, or a text for messages."""
     own: Mapping[IPAddress, None]
-    """The addresses of the interface, in order."""
+    """The addresses of the interface that no other Node has, in order."""
+    taken: Sequence[IPAddress]
+    """The addresses of the interface that another Node has: they are not published."""
     elsewhere: Mapping[IPAddress, str]
     """The addresses of the VM's other interfaces, with the interface."""
 
@@ -65,14 +67,16 @@ def pod_network_only(facts: AddressFacts) -> Interface:
 
 
 def _interface(facts: AddressFacts, name: str, network: str) -> Interface:
-    own = dict.fromkeys(facts.reported.get(name, ()))
+    reported = facts.reported.get(name, ())
+    taken = [address for address in reported if facts.is_taken(address)]
+    own = dict.fromkeys(address for address in reported if not facts.is_taken(address))
     elsewhere = {
         address: other
         for other, addresses in facts.reported.items()
         for address in addresses
         if other != name and address not in own
     }
-    return Interface(name, network, own, elsewhere)
+    return Interface(name, network, own, taken, elsewhere)
 
 
 def _with_kubelet_address(facts: AddressFacts) -> str | None:

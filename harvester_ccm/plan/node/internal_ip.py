@@ -1,6 +1,6 @@
 """The InternalIP of a Node in one IP family: an ordered list of rules, the first match wins.
 
-An address that another Node with a running VM has as its InternalIP does not count, but for the present one.
+An address that another Node with a running VM has as its InternalIP does not count, except the present InternalIP.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +122,7 @@ def _family(facts: AddressFacts, interface: Interface, version: int) -> Family:
     return Family(
         facts=facts,
         version=version,
-        own=tuple(address for address in interface.own if address.version == version and not facts.is_taken(address)),
+        own=tuple(address for address in interface.own if address.version == version),
         provided=_of_version(facts.provided, version),
         present=present,
         is_present_on_interface=present in interface.own,

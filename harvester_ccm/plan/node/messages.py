@@ -104,7 +104,8 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "Set the kubelet's --node-ip (RKE2, K3s: node-ip) to {choices}, and restart the kubelet",
     ),
     NodeReason.INTERNAL_IP_IN_USE: Template(
-        "Nodes {nodes} have the address {address}, and both VMs run. {effect}",
+        "Nodes {nodes} have the address {address}, and both VMs run. A Node that was initialized with it keeps it, "
+        "and no other Node gets it",
         "Give one of the Nodes another address: check --node-ip of the kubelets, static addresses, DHCP, and machine "
         "IDs that were cloned with an image. If a Node is not used any more, stop its VM",
     ),

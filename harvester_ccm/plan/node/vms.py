@@ -136,6 +136,13 @@ class VM(Struct, frozen=True):
         return self.object.metadata.uid
 
     @property
+    def is_running(self) -> bool:
+        """Whether the VM runs, so that it has its addresses."""
+        if self.vmi is None or self.vmi.metadata.deleting:
+            return False
+        return self.vmi.status.phase == "Running"
+
+    @property
     def firmware_uuid(self) -> str:
         """UUID of the firmware in lower case. The value of the VMI takes precedence over the template."""
         running = ""

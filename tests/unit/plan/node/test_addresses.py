@@ -53,7 +53,7 @@ def planned(
     missing_for = {ip_address(one): GRACE_SECONDS for one in overdue}
     settings = node_settings(**(flags or {}))
     return plan_addresses(
-        target, machine, settings=settings, virtual_ips=Owners(VIP), missing_for=missing_for, claims={}
+        target, machine, settings=settings, virtual_ips=Owners(VIP), missing_for=missing_for, holders={}
     )
 
 
