@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devenv import contributor_tables
 from devenv.helm import CHART
 from harvester_ccm.flags import FLAGS
 from scripts import generate_reference
@@ -145,12 +144,6 @@ def test_numbered_lists_continue(page: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {str(page.relative_to(DOCS)) for page in PAGES}
-
-
-@pytest.mark.parametrize("page", contributor_tables.PAGES, ids=name_of)
-def test_tables_from_the_code_are_current(page: Path) -> None:
-    """The walks of a Service are compared in ``tests/unit/plan/service/test_walks.py``."""
-    assert page.read_text(encoding="utf-8") == contributor_tables.current_page(page), "run make generate"
 
 
 def test_reference_of_annotations_and_events_is_current() -> None:

@@ -21,7 +21,7 @@ _KEPT: Final = "present InternalIP, which the VM does not report now"
 class InternalIPRule(StrEnum):
     """The rules that choose the InternalIP of one family, in their order.
 
-    The docstring of each has two parts, from which a page is generated: the condition. Then: the InternalIP.
+    The docstring of each has two parts: the condition. Then: the InternalIP.
     """
 
     KUBELET_REPORTED = "kubelet's address, reported"

@@ -36,7 +36,7 @@ class Power(StrEnum):
 class VMState(StrEnum):
     """States of a VM, as far as they concern its Node.
 
-    The docstring of each has two parts, from which a page is generated: what holds. Taint: the shutdown taint of the
+    The docstring of each has two parts: what holds. Taint: the shutdown taint of the
     Node while it is not Ready.
     """
 

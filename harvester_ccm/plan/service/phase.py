@@ -18,8 +18,8 @@ from harvester_ccm.plan.service.supported import unsupported_reason
 class Phase(StrEnum):
     """The phases of a Service.
 
-    The docstring of each has three parts, from which a page for contributors is generated: what holds. Ends: what ends
-    it. User: what the user sees, mostly a reason in the condition, an Event and ``status``.
+    The docstring of each has three parts: what holds. Ends: what ends it. User: what the user sees, mostly a reason in
+    the condition, an Event and ``status``.
     """
 
     NOT_OURS = "NotOurs"

@@ -5,7 +5,7 @@ controller that has just started plans the same write, or waits for the time tha
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from devenv.contributor_tables import table, with_section
 from harvester_ccm import names
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import WHOLE_LOAD_BALANCERS, LoadBalancer
@@ -270,6 +269,23 @@ def to_local() -> Walk:
     walk.change_service({"spec": {"externalTrafficPolicy": "Local"}})
     walk.reconcile("A user sets `externalTrafficPolicy` to `Local`")
     return walk
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    names_of_columns = list(head)
+    lines = [names_of_columns, ["---"] * len(names_of_columns), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def with_section(page: str, name: str, content: str) -> str:
+    """Return a page in which the generated section of this name has this content."""
+    begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->\n"
+    before, mark, rest = page.partition(begin)
+    _, closing, after = rest.partition(end)
+    assert mark
+    assert closing
+    return f"{before}{begin}\n{content}\n{end}{after}"
 
 
 @pytest.mark.parametrize("walk", [life, switch, to_dhcp, to_local], ids=lambda walk: str(walk.__name__))
