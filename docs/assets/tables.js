@@ -1,3 +1,9 @@
+// Short names are not broken at their hyphens.
+document$.subscribe(() => {
+  for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {
+    code.classList.toggle("short", code.textContent.length <= 34);
+  }
+});
 // On a phone, each row of a table becomes a block. The style sheet prints the heading of its column before each cell.
 document$.subscribe(() => {
   for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
