@@ -11,7 +11,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -24,10 +24,6 @@ DOCS = ROOT / "docs"
 DIRECTORY = DOCS / "reference"
 VALUES = ROOT / "deploy" / "charts" / "harvester-cloud-provider" / "values.yaml"
 KINDS = ("annotation", "label", "taint", "finalizer", "condition")
-EVENTS_ON: dict[str, type[StrEnum]] = {
-    "Services, the Lease and the ConfigMap harvester-nad-mapping": names.Reason,
-    "Nodes": names.NodeReason,
-}
 TEXT = re.compile(
     rf"(?P<on>\w+) (?P<kind>{'|'.join(KINDS)}), (?P<source>set [^:.]*?)"
     r"(?:: (?P<value>.*?)(?: \(default: (?P<default>.*?)\))?)?\. (?P<meaning>.*)"
@@ -87,7 +83,7 @@ def _tables(entries: list[tuple[str, dict[str, str]]], level: str) -> Iterator[s
         # A heading occurs once on the page.
         title = f"On {article} {thing}" if level == "##" else f"{thing}s"
         yield from ("", f"{level} {title}", "", "| Key | Value | Meaning |", "|---|---|---|")
-        yield from (_row(name, text) for name, text in rows)
+        yield from (_key_row(name, text) for name, text in rows)
 
 
 EVENTS = f"""\
@@ -97,7 +93,18 @@ The message has the cause and the fix of the case at hand. Reasons with a *Condi
 `{names.LOAD_BALANCER_READY}` of a Service, which is True when the Service has its load
 balancer and address, of the label `reason` of the metric `harvester_ccm_services_pending`, of `status` and of
 `explain`. *Blocks*: only a change by a user or an administrator ends it, and `status` lists the Service as `Blocked`
-instead of `Pending`."""
+instead of `Pending`.
+
+## On Services, the Lease and the ConfigMap harvester-nad-mapping
+
+| Reason | Event | Condition | Meaning | Fix |
+|---|---|---|---|---|"""
+NODE_EVENTS = """\
+
+## On Nodes
+
+| Reason | Event | Meaning | Fix |
+|---|---|---|---|"""
 STATUS = """\
 ## Reasons of status and explain only
 
@@ -109,23 +116,30 @@ STATUS = """\
 def events_page() -> str:
     """Return the page of all reasons: of Events, of the condition of a Service, and of commands."""
     lines = EVENTS.split("\n")
-    for things, catalogue in EVENTS_ON.items():
-        lines += ["", f"## On {things}", "", "| Reason | Event | Condition | Meaning | Fix |", "|---|---|---|---|---|"]
-        # Normal Events that only report what was done come last.
-        texts = sorted(reasons(catalogue), key=lambda text: text.event == "Normal" and not _condition(text.reason))
-        lines += [_reason_row(text) for text in texts]
-    others = [f"| `{reason}` | {_sentence(meaning)} |" for reason, meaning in STATUS_REASONS.items()]
+    # Normal Events that only report what was done come last.
+    of_services = sorted(reasons(names.Reason), key=lambda text: text.event == "Normal" and not _condition(text.reason))
+    for text in of_services:
+        lines.append(_row((f"`{text.reason}`", _event(text), _condition(text.reason), *_meaning_and_fix(text))))
+    lines += NODE_EVENTS.split("\n")
+    lines += [_row((f"`{text.reason}`", _event(text), *_meaning_and_fix(text))) for text in reasons(names.NodeReason)]
+    others = [_row((f"`{reason}`", _sentence(meaning))) for reason, meaning in STATUS_REASONS.items()]
     return _page([*lines, "", *STATUS.rstrip("\n").split("\n"), *others], "harvester_ccm/names.py")
 
 
-def _reason_row(text: ReasonText) -> str:
-    event = "" if text.event == "No Event" else text.event
-    cells = (f"`{text.reason}`", event, _condition(text.reason), _sentence(text.meaning), _sentence(text.fix))
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _event(text: ReasonText) -> str:
+    return "" if text.event == "No Event" else text.event
+
+
+def _meaning_and_fix(text: ReasonText) -> tuple[str, str]:
+    return _sentence(text.meaning), _sentence(text.fix)
+
+
 def _condition(reason: str) -> str:
-    """Return whether a reason is one of the condition, and whether it blocks."""
+    """Return whether a reason is one of the condition of a Service, and whether it blocks."""
     if reason in names.BLOCKING_REASONS:
         return "blocks"
     return "yes" if any(reason == one and one.meaning for one in names.Reason) else ""
@@ -140,10 +154,10 @@ def keys() -> Iterator[tuple[str, dict[str, str]]]:
                 yield vars(names)[ast.unparse(constant.target)], found.groupdict("")
 
 
-def _row(name: str, text: dict[str, str]) -> str:
+def _key_row(name: str, text: dict[str, str]) -> str:
     default = f"<br>default: {text['default']}" if text["default"] else ""
     setter = text["source"].removeprefix("set ").removeprefix("and read ").removeprefix("by ").removeprefix("this ")
-    return f"| `{name}`<br>{text['kind']}, {setter} | {text['value']}{default} | {text['meaning']} |"
+    return _row((f"`{name}`<br>{text['kind']}, {setter}", f"{text['value']}{default}", text["meaning"]))
 
 
 def reasons(catalogue: type[StrEnum]) -> list[ReasonText]:
