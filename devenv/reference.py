@@ -63,15 +63,10 @@ def _flags_section(group: Group) -> str:
     if group is Group.ACCEPTED:
         head = (
             "These flags of the Go provider are accepted. If a value differs from the default, the controller logs a "
-            "warning."
+            "warning with the reason."
         )
-        reasons = {flag.meaning: [one for one in flags if one.meaning == flag.meaning] for flag in flags}
-        table = ["| Flags and their defaults | Reason |", "| --- | --- |"]
-        rows = [
-            f"| {' '.join(f'`--{flag.name}={flag.default}`' for flag in same)} | {reason} |"
-            for reason, same in reasons.items()
-        ]
-        return "\n".join([f"## {group}\n", f"{head}\n", *table, *rows, ""])
+        listed = ", ".join(f"`--{flag.name}={flag.default}`" for flag in flags)
+        return "\n".join([f"## {group}\n", f"{head}\n", f"{listed}.", ""])
     table = ["| Flag | Default | Meaning |", "| --- | --- | --- |"]
     return "\n".join([f"## {group}\n", *table, *map(_flag_row, flags), ""])
 
