@@ -1,4 +1,4 @@
-"""The page of commands names every command, flag and field, and its examples are real output."""
+"""The page of commands names every command and flag, and its examples are real output."""
 
 import re
 from pathlib import Path
@@ -33,23 +33,6 @@ def test_every_command_has_its_section_and_its_help(run: Runner, command: object
 def test_every_flag_of_a_command_is_named() -> None:
     flags = {flag.name for module in (cleanup, completion, explain, preflight, status) for flag in module.SPEC.own}
     assert {name for name in flags if f"--{name}" not in PAGE} == set()
-
-
-def test_every_field_is_named(run: Runner, serve: ClusterServer) -> None:
-    vm = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
-    flags = serve(objects.service(), objects.balancer(workloadType="vm"), objects.node(), objects.machine(), vm)
-    for words in (("svc", "shop/web"), ("node", "w1")):
-        document = run("explain", *words, *flags, "--output=json").document
-        values = [value for key, value in document.items() if key != "mapping"]
-        nested = [one for value in values for one in (value if isinstance(value, list) else [value])]
-        fields = {*document, *(key for one in nested if isinstance(one, dict) for key in one)}
-        assert {field for field in fields if f"`{field}`" not in PAGE and f'"{field}"' not in PAGE} == set()
-
-
-def test_every_field_of_a_status_is_named(run: Runner, serve: ClusterServer) -> None:
-    document = run("status", "-o", "json", *serve(objects.service(), objects.node(), objects.home())).document
-    parts = [document, document["leader"], document["harvester"], document["problems"][0]]
-    assert {field for part in parts for field in part if f"`{field}`" not in PAGE} == set()
 
 
 def test_examples_on_the_page_are_real_output(run: Runner, serve: ClusterServer, tmp_path: Path) -> None:
