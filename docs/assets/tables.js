@@ -1,7 +1,11 @@
-// Short names are not broken at their hyphens.
+// Short names are not broken at their hyphens, long ones in a table after a slash.
 document$.subscribe(() => {
   for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {
-    code.classList.toggle("short", code.textContent.length <= 34);
+    const isShort = code.textContent.length <= 34;
+    code.classList.toggle("short", isShort);
+    if (!isShort && code.closest("td")) {
+      code.replaceChildren(...code.textContent.split(/(?<=\/)/).flatMap((part) => [part, document.createElement("wbr")]));
+    }
   }
 });
 // On a phone, each row of a table becomes a block. The style sheet prints the heading of its column before each cell.
