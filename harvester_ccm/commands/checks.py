@@ -39,15 +39,13 @@ SOON: Final = timedelta(days=7)
 """A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
-_TO_BE_DELETED: Final = (
-    f"{ORPHANED}. The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
+_KEEP_ORPHAN: Final = (
+    f"The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
     "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
     "that flag and create the Service again"
 )
-NO_ENDPOINT: Final = (
-    "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then. Check its Pods "
-    "and its selector, or without a selector its EndpointSlice"
-)
+NO_ENDPOINT: Final = "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then"
+NO_ENDPOINT_REMEDY: Final = "Check its Pods and its selector, or without a selector its EndpointSlice"
 
 
 class Seen(Struct, frozen=True):
@@ -63,11 +61,19 @@ class Fault(Struct, frozen=True):
 
     name: str
     """Kind and name of the object."""
-    text: str
+    cause: str
+    """What is wrong, without a full stop."""
+    remedy: str
+    """What to do, without a full stop; empty if nobody has to do anything."""
     state: State = State.DEGRADED
     since: str = ""
     namespace: str = ""
     """That of the Service that it is about; empty if it is about none."""
+
+    @property
+    def text(self) -> str:
+        """Cause and remedy as one text."""
+        return ". ".join(filter(None, (self.cause, self.remedy)))
 
 
 class Check(Struct, frozen=True):
@@ -91,24 +97,26 @@ def _orphans(seen: Seen) -> Iterator[Fault]:
         if not is_orphan(load_balancer, service_of(load_balancer, store.services), store.cluster):
             continue
         key = service_key(load_balancer)
-        why = deletion_obstacle(load_balancer, store.services, store.load_balancers) or _TO_BE_DELETED
-        text = f"Service {key} does not exist. {why[0].upper()}{why[1:]}"
-        yield _of_load_balancer(load_balancer, text, State.ORPHANED)
+        kept = deletion_obstacle(load_balancer, store.services, store.load_balancers)
+        cause = f"Service {key} does not exist: {kept or ORPHANED}"
+        yield _of_load_balancer(load_balancer, cause, "" if kept else _KEEP_ORPHAN, State.ORPHANED)
 
 
-def _of_load_balancer(load_balancer: LoadBalancer, text: str, state: State = State.DEGRADED, since: str = "") -> Fault:
+def _of_load_balancer(
+    load_balancer: LoadBalancer, cause: str, remedy: str, state: State = State.DEGRADED, since: str = ""
+) -> Fault:
     name = f"LoadBalancer {load_balancer.metadata.name}"
-    return Fault(name, text, state, since, namespace=service_key(load_balancer).partition("/")[0])
+    return Fault(name, cause, remedy, state, since, namespace=service_key(load_balancer).partition("/")[0])
 
 
 def _node_addresses(seen: Seen) -> Iterator[Fault]:
     """Yield the managed Services that show the address of a Node."""
     for shown in shown_node_addresses(seen.store):
-        yield _of_service(shown.service, f"{shown.text}. {NODE_ADDRESS_REMEDY}")
+        yield _of_service(shown.service, shown.text, NODE_ADDRESS_REMEDY)
 
 
-def _of_service(service: Service, text: str) -> Fault:
-    return Fault(f"Service {service.metadata.key}", text, namespace=service.metadata.namespace)
+def _of_service(service: Service, cause: str, remedy: str) -> Fault:
+    return Fault(f"Service {service.metadata.key}", cause, remedy, namespace=service.metadata.namespace)
 
 
 def _other_owners(seen: Seen) -> Iterator[Fault]:
@@ -120,13 +128,15 @@ def _other_owners(seen: Seen) -> Iterator[Fault]:
         if load_balancer.metadata.label(LB_CLUSTER) == cluster.name and mark_of(load_balancer, cluster) is Mark.FOREIGN
     ]
     if others:
-        text = (
-            f"Load balancers in Harvester have this name and the UID of another cluster: {abbreviate(sorted(others))}. "
+        cause = (
+            f"Load balancers in Harvester have this name and the UID of another cluster: {abbreviate(sorted(others))}"
+        )
+        remedy = (
             "If that cluster exists, give one of the two another --cluster-name. If this cluster was restored and took "
             "its place, explain svc/NAME prints the command that adopts the load balancer of a Service. If it no "
             "longer exists, cleanup --cluster-uid deletes what it left"
         )
-        yield Fault(f"Cluster {cluster.name}", text, State.NONE)
+        yield Fault(f"Cluster {cluster.name}", cause, remedy, State.NONE)
 
 
 def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
@@ -142,11 +152,12 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
         if node is not None and node.ready == "True":
             continue
         what = "does not exist" if node is None else "is not Ready"
-        text = (
-            f"kube-vip has noted that Node {name} announces the address, and that Node {what}. If this stays for a "
-            "minute, it may be announced by none: check that kube-vip Pods run on other nodes, and restart them"
+        cause = f"kube-vip has noted that Node {name} announces the address, and that Node {what}"
+        remedy = (
+            "If this stays for a minute, it may be announced by none: check that kube-vip Pods run on other nodes, and "
+            "restart them"
         )
-        yield _of_service(service, text)
+        yield _of_service(service, cause, remedy)
 
 
 def _node_with_hostname(store: ClusterStore, name: str) -> Node | None:
@@ -164,7 +175,7 @@ def _without_endpoint(seen: Seen) -> Iterator[Fault]:
         if endpoints is None or endpoints.reading is not Reading.MISSING:
             continue
         if _announcing_node(service, seen.store.cluster):
-            yield _of_service(service, NO_ENDPOINT)
+            yield _of_service(service, NO_ENDPOINT, NO_ENDPOINT_REMEDY)
 
 
 def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
@@ -184,8 +195,9 @@ def _ending_tokens(seen: Seen) -> Iterator[Fault]:
         if end is None or not timedelta() < end - seen.store.taken <= SOON:
             continue
         title = TITLES[client.cluster]
-        text = f"The token for {title} expires on {_day(end)}. {credential_hint(client.cluster, account)}"
-        yield Fault(title.removeprefix("the ").capitalize(), text, State.NONE)
+        cause = f"The token for {title} expires on {_day(end)}"
+        remedy = credential_hint(client.cluster, account)
+        yield Fault(title.removeprefix("the ").capitalize(), cause, remedy, State.NONE)
 
 
 def _day(end: datetime) -> str:
@@ -203,12 +215,15 @@ def _not_ready(seen: Seen) -> Iterator[Fault]:
         ):
             continue
         if condition is not None and condition.status == "False":
-            text = (
+            cause = (
                 f"Harvester reports that the load balancer is not ready, although it has address "
-                f"{load_balancer.allocated_ip}: {sanitize(condition.message) or 'no cause'}. Check that its IP pool "
-                "exists, and the log of harvester-load-balancer in namespace harvester-system of Harvester"
+                f"{load_balancer.allocated_ip}: {sanitize(condition.message) or 'no cause'}"
             )
-            yield _of_load_balancer(load_balancer, text)
+            remedy = (
+                "Check that its IP pool exists, and the log of harvester-load-balancer in namespace harvester-system "
+                "of Harvester"
+            )
+            yield _of_load_balancer(load_balancer, cause, remedy)
 
 
 def _hanging_deletions(seen: Seen) -> Iterator[Fault]:
@@ -218,8 +233,8 @@ def _hanging_deletions(seen: Seen) -> Iterator[Fault]:
         if (seconds_between(began, seen.store.taken) or 0.0) < DELETION_SECONDS:
             continue
         if seen.store.services.get(service_key(load_balancer)) is None:
-            text = f"The load balancer is still being deleted in Harvester. {deletion_remedy(load_balancer)}"
-            yield _of_load_balancer(load_balancer, text, State.DELETING, began or "")
+            cause = "The load balancer is still being deleted in Harvester"
+            yield _of_load_balancer(load_balancer, cause, deletion_remedy(load_balancer), State.DELETING, began or "")
 
 
 def faults_in(seen: Seen, namespace: str, *, hints: bool, of_services: bool) -> Iterator[tuple[Check, Fault]]:

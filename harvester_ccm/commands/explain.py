@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.checks import NO_ENDPOINT
+from harvester_ccm.commands.checks import NO_ENDPOINT, NO_ENDPOINT_REMEDY
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.planning import plan_services
@@ -208,7 +208,7 @@ def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
     if snapshot.cluster.announcer is Announcer.OTHER:
         return ANNOUNCER_OTHER
     if seen.node and snapshot.remembered.endpoints.reading is Reading.MISSING:
-        return f"no node, most likely. {NO_ENDPOINT}"
+        return f"no node, most likely. {NO_ENDPOINT}. {NO_ENDPOINT_REMEDY}"
     if seen.node:
         return seen.node
     explained = [event.prose for event in plan.events if event.reason in UNANNOUNCED]

@@ -657,9 +657,8 @@ def _check_faults(store: ClusterStore) -> Iterator[Check]:
     for check in CHECKS:
         faults = list(check.find(Seen(store, ()))) if check.title else []
         if faults:
-            cause, _, advice = faults[0].text.partition(". ")
-            found = f"{abbreviate([fault.name for fault in faults])}: {cause}"
-            yield Check("both", check.title, Result.WARNING, found, advice)
+            found = f"{abbreviate([fault.name for fault in faults])}: {faults[0].cause}"
+            yield Check("both", check.title, Result.WARNING, found, faults[0].remedy)
 
 
 def check_announcer(store: ClusterStore) -> Finding:

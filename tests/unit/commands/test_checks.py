@@ -19,7 +19,7 @@ LONG_AGO: Final = "2026-11-20T08:00:00Z"
 def not_ready_balancer() -> Json:
     """Return a load balancer with an address that Harvester reports as not ready."""
     one = balancer()
-    one["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "fail to get allocator lan"}]
+    one["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "fail to get pool lan. Wait"}]
     return one
 
 
@@ -40,7 +40,7 @@ FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
     "load balancer that is not ready": (
         [served(), not_ready_balancer()],
         "LoadBalancerNotReady",
-        "although it has address 10.0.0.7: fail to get allocator lan. Check that its IP pool exists",
+        "although it has address 10.0.0.7: fail to get pool lan. Wait. Check that its IP pool exists",
     ),
     "deletion that waits for another program": (
         [hanging(LB_CONTROLLER_FINALIZER, "example.com/backup")],
@@ -111,6 +111,14 @@ def warnings(run: Runner, flags: list[str], title: str) -> int:
     """Return how many rows of ``preflight`` with this title are a warning with advice."""
     checks = run("preflight", "-o", "json", *flags).document["checks"]
     return len([one for one in checks if one["check"] == title and one["result"] == "warning" and one["advice"]])
+
+
+def test_cause_with_a_full_stop_is_shown_whole_and_apart_from_the_remedy(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.home(), objects.lease(), served(), not_ready_balancer())
+    checks = run("preflight", "-o", "json", *flags).document["checks"]
+    (row,) = [one for one in checks if one["check"] == "load balancers"]
+    assert row["detail"].endswith("although it has address 10.0.0.7: fail to get pool lan. Wait")
+    assert row["advice"].startswith("Check that its IP pool exists")
 
 
 def test_healthy_cluster_has_no_row_of_the_table(run: Runner, serve: ClusterServer) -> None:

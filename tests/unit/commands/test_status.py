@@ -101,7 +101,7 @@ HELD = {
 }
 GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
 ORPHAN = (
-    "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist. Created by this cluster "
+    "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist: created by this cluster "
     "for a Service that no longer exists, or that it does not serve. The controller deletes it when this has held for "
     "30 s, unless it runs with --orphaned-load-balancer-policy=report"
 )
