@@ -31,6 +31,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, RefusedSeed, addresses_of_servers
+from harvester_ccm.plan.service.allocation.pending import is_left_unprocessed
 from harvester_ccm.plan.service.announcing.address_events import not_allocated
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints
 from harvester_ccm.plan.service.desired import (
@@ -114,6 +115,15 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
 
     async def observe(self, key: str) -> ServiceSnapshot | None:
         """Return the snapshot of a Service; None if nothing of it concerns this controller."""
+        snapshot = self._observe(key)
+        if snapshot is None or not is_left_unprocessed(snapshot):
+            return snapshot
+        # A watch that has become silent looks the same: the load balancer itself decides.
+        await self.caches.load_balancers.refresh(snapshot.load_balancer)
+        return self._observe(key)
+
+    def _observe(self, key: str) -> ServiceSnapshot | None:
+        """Return what the caches and the memory of this process contain about a Service."""
         service = self.caches.services.get(key)
         if service is None:
             self._states.forget(key)

@@ -9,7 +9,8 @@ import pytest
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import DESCRIPTION, SERVICE_FINALIZER
+from harvester_ccm.names import DESCRIPTION, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, document_of
@@ -66,6 +67,19 @@ async def test_load_balancer_whose_change_was_lost_is_written(change: str, later
         else:
             assert key not in harvester.of(LOAD_BALANCERS)
             assert "shop/web" not in guest.of(SERVICES)
+
+
+@jumping_time
+async def test_address_that_a_silent_watch_does_not_report_is_read_before_harvester_is_accused() -> None:
+    guest, harvester = guest_server(), Harvester()
+    program = Program(guest, harvester, "demo")
+    async with program.live():
+        # Nothing of this object arrives but its creation, as over a connection that is half open.
+        harvester.watch_drops = lambda _watch, kind: kind == "MODIFIED"
+        program.create("web")
+        await asyncio.sleep(UNPROCESSED_GRACE_SECONDS + 5)
+        assert Reason.NOT_PROCESSED not in program.reasons()
+        assert program.service("web")["status"]["loadBalancer"]["ingress"]
 
 
 @pytest.mark.parametrize("later_event", [False, True])

@@ -71,6 +71,14 @@ def _is_retained(snapshot: ServiceSnapshot) -> bool:
     return snapshot.record is None and is_of_go and is_announced and is_served(snapshot.service)
 
 
+def is_left_unprocessed(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Warning is due that Harvester has not processed the load balancer, as far as is known."""
+    is_pending = snapshot.remembered.phase == Phase.PENDING and snapshot.match.load_balancer is not None
+    if not is_pending or snapshot.harvester_problem is not None:
+        return False
+    return snapshot.allocation.stage is Stage.NOT_PROCESSED and _seconds_to_warning(snapshot) <= 0
+
+
 def _seconds_to_warning(snapshot: ServiceSnapshot) -> float:
     """Return the seconds before a Warning: a state that Harvester usually ends itself gets some time."""
     allocation = snapshot.allocation
