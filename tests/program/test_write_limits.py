@@ -16,6 +16,7 @@ from tests.support.conflicts import (
     OTHER_ANNOTATION,
     OTHER_STATUS,
     SERVICE,
+    STRIPPED_ANNOTATION,
     ConflictWorld,
     FieldConflict,
     conflicting,
@@ -76,6 +77,22 @@ async def test_fields_are_right_soon_after_the_last_change_of_another_controller
             await asyncio.sleep(45)
         await asyncio.sleep(SEQUENCE_SECONDS)
         assert world.state() == correct
+
+
+@pytest.mark.parametrize("conflict", [STRIPPED_ANNOTATION, OTHER_ANNOTATION], ids=["stripped", "annotation"])
+@jumping_time
+async def test_service_is_not_ready_while_a_write_that_kube_vip_needs_is_delayed(conflict: FieldConflict) -> None:
+    world = ConflictWorld()
+    async with world.at_rest():
+        async with conflicting(world, conflict):
+            await asyncio.sleep(120)
+            statuses = []
+            for _ in range(300):
+                await asyncio.sleep(1)
+                statuses.append(world.condition()["status"])
+        await asyncio.sleep(SEQUENCE_SECONDS)
+        assert world.condition()["status"] == "True"
+    assert set(statuses) == {"False"}
 
 
 @jumping_time
