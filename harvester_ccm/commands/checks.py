@@ -15,11 +15,12 @@ from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_nod
 from harvester_ccm.commands.states import State, seconds_between
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import LB_CLUSTER
+from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.sequence import read_seen
@@ -39,6 +40,10 @@ SOON: Final = timedelta(days=7)
 """A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
+HELD_SECONDS: Final = 60.0
+"""Time without a renewal after which nobody holds a Lease: longer than its duration, as clocks differ."""
+KUBE_VIP_LEASE: Final = "plndr-svcs-lock"
+"""The Lease with which kube-vip elects the node that announces all Services."""
 _KEEP_ORPHAN: Final = (
     f"The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
     "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
@@ -52,8 +57,10 @@ class Seen(Struct, frozen=True):
     """What the checks look at."""
 
     store: ClusterStore
-    clients: tuple[ApiClient, ...]
-    """Those of both clusters."""
+    clients: tuple[ApiClient, ...] = ()
+    """Those of both clusters; empty if another check looks at them."""
+    lease: str = ""
+    """Name of the Lease of the controller; empty without leader election."""
 
 
 class Fault(Struct, frozen=True):
@@ -139,20 +146,55 @@ def _other_owners(seen: Seen) -> Iterator[Fault]:
         yield Fault(f"Cluster {cluster.name}", cause, remedy, State.NONE)
 
 
+def _other_leases(seen: Seen) -> Iterator[Fault]:
+    """Yield the other Leases that this program holds: two controllers with two Leases write at the same time."""
+    for lease in seen.store.leases:
+        age = seconds_between(lease.spec.renew_time, seen.store.taken)
+        if lease.metadata.name == seen.lease or age is None or abs(age) > HELD_SECONDS:
+            continue
+        if program_of_holder(lease, LEASE_HOLDER):
+            cause = f"{lease.spec.holder_identity} holds this Lease, so a second controller writes at the same time"
+            remedy = (
+                "Stop one of the two, or start both with the same --leader-elect-resource-name: flags and pods of the "
+                "controllers show which is which"
+            )
+            yield Fault(f"Lease {lease.metadata.key}", cause, remedy, State.NONE)
+
+
+def _silent_kube_vip(seen: Seen) -> str:
+    """Return the node that holds the Lease of kube-vip and does not renew it, by the clocks of other holders.
+
+    kube-vip elects a node for each Service instead if it is told to; then this Lease is an old one.
+    """
+    leases = {lease.metadata.name: lease.spec for lease in seen.store.leases}
+    held = leases.get(KUBE_VIP_LEASE)
+    if held is None or any(name.startswith("kubevip-") for name in leases):
+        return ""
+    newest = max(spec.renew_time or "" for spec in leases.values())
+    age = seconds_between(held.renew_time, datetime.fromisoformat(newest)) if newest else None
+    return held.holder_identity or "" if age is not None and age > HELD_SECONDS else ""
+
+
 def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
     """Yield the Services whose announcing node, as kube-vip noted it, does not exist or is not Ready."""
     if not len(seen.store.nodes):
         # As in the demo: kube-vip runs somewhere else.
         return
+    silent = _silent_kube_vip(seen)
     for service in seen.store.services.all():
         name = _announcing_node(service, seen.store.cluster)
         if not name:
             continue
         node = seen.store.nodes.get(name) or _node_with_hostname(seen.store, name)
-        if node is not None and node.ready == "True":
+        if node is None:
+            what = "that Node does not exist"
+        elif node.ready != "True":
+            what = "that Node is not Ready"
+        elif name == silent:
+            what = f"kube-vip there does not renew its Lease {KUBE_VIP_LEASE}"
+        else:
             continue
-        what = "does not exist" if node is None else "is not Ready"
-        cause = f"kube-vip has noted that Node {name} announces the address, and that Node {what}"
+        cause = f"kube-vip has noted that Node {name} announces the address, and {what}"
         remedy = (
             "If this stays for a minute, it may be announced by none: check that kube-vip Pods run on other nodes, and "
             "restart them"
@@ -252,6 +294,7 @@ def faults_in(seen: Seen, namespace: str, *, hints: bool, of_services: bool) -> 
 
 CHECKS: Final = (
     Check("TokenExpires", "", _ending_tokens, is_about_services=False),
+    Check("SecondController", "leases", _other_leases, is_about_services=False),
     Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
     Check("Orphaned", "orphans", _orphans),
     Check("NodeAddressPublished", "Service addresses", _node_addresses),

@@ -23,7 +23,7 @@ from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.settings import cluster_name_warning
-from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
 from harvester_ccm.kube.errors import KubeError
@@ -141,6 +141,8 @@ class ClusterStore:
         """The IP pools in which Services request an address, if they were read."""
         self.endpoints: dict[str, Endpoints] = {}
         """The endpoints of a Service by its key, if they were read."""
+        self.leases: Sequence[Lease] = ()
+        """Those beside the Lease of the controller; empty if they cannot be listed, as in its pod."""
         self.hostnames: Mapping[str, str] = {}
         """VM name to the host name that its guest agent reported."""
         self.taken = datetime.now(UTC)
@@ -287,9 +289,11 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         RULES_REVIEWS: ask_review(harvester, RULES_REVIEWS, {"namespace": namespace}),
         CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
         NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),
+        LEASES: guest.list(LEASES, namespace=settings.leader_election.namespace),
     }
     responses = await asyncio.gather(*map(request_or_error, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
+    leases = found.pop(LEASES.plural)
     home = found[NAMESPACES.plural]
     uid = "" if isinstance(home, KubeError) else home.metadata.uid
     inferred = ClusterName()
@@ -297,6 +301,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         inferred = inferred_name(uid, found[LOAD_BALANCERS.plural])
         settings = _renamed(settings, inferred.name)
     store = ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
+    store.leases = () if isinstance(leases, KubeError) else leases.items
     store.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
     return Clusters(store, settings, is_name_inferred=bool(inferred.name), name_problem=inferred.problem)
 

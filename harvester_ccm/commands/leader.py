@@ -12,10 +12,19 @@ from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError, NotFound
-from harvester_ccm.kube.holder import renewing_holder
+from harvester_ccm.kube.holder import program_of_holder, renewing_holder
+from harvester_ccm.names import LEASE_HOLDER, PROGRAM
 
 LEASE_EXPIRED: Final = "LeaseExpired"
 """Reason of a Lease whose holder does not renew it."""
+OTHER_LEADER: Final = "OtherLeader"
+"""Reason of a Lease that another program holds."""
+_OTHER_LEADER: Final = (
+    f"holds the Lease and is not {PROGRAM}, which marks its Lease: most likely the Go provider still runs. {PROGRAM} "
+    "waits and reconciles nothing. Uninstall the other program, or scale it down"
+)
+OTHERS_COMMAND: Final = "kubectl get deployments,daemonsets,pods -A -o wide | grep cloud-provider"
+"""The Go provider is one of these."""
 _NOT_RECONCILED: Final = (
     "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; if one crashes, "
     "its log has the cause (kubectl logs); if one runs, delete it, and it is started again"
@@ -53,6 +62,8 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         reason = StatusReason(LEASE_EXPIRED, text, PODS_COMMAND)
         since = spec.renew_time or ""
         spec = LeaseSpec()
+    elif isinstance(lease, Lease) and not program_of_holder(lease, LEASE_HOLDER):
+        reason = StatusReason(OTHER_LEADER, f"{spec.holder_identity} {_OTHER_LEADER}", OTHERS_COMMAND)
     else:
         return spec, []
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]

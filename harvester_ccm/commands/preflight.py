@@ -39,7 +39,7 @@ from harvester_ccm.commands.clusters import (
     request_or_error,
     served_resources,
 )
-from harvester_ccm.commands.leader import LEASE_EXPIRED, live_holder, read_lease, reports_of_controllers
+from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, live_holder, read_lease, reports_of_controllers
 from harvester_ccm.commands.node_addresses import SHARED_ADDRESS_REMEDY, shared_internal_ips
 from harvester_ccm.commands.progress import Latency, Progress
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Form, Output, guest_remedy, row
@@ -354,7 +354,9 @@ async def _read_content(context: CommandContext, harvester: "ClusterCheck", gues
         name = clusters.settings.harvester.cluster_name
         text = f"{name!r}, from the load balancers of this cluster; --cluster-name is not given"
         checks.append(Check("flags", NAME_CHECK, Result.OK, text))
-    checks += check_content(clusters.store, is_named=not clusters.name_problem)
+    checks += check_content(
+        clusters.store, is_named=not clusters.name_problem, lease=clusters.settings.leader_election.name
+    )
     checks.append(Check(GUEST, "leader election", *await check_leader(clusters.settings, of_guest, lease, of_lease)))
     return checks
 
@@ -641,21 +643,24 @@ async def check_network(harvester: ApiClient, body: Document, management_network
     return Result.WARNING, f"{text}; --management-network={management_network} does not change that", advice
 
 
-def check_content(store: ClusterStore, *, is_named: bool = True) -> Iterator[Check]:
-    """Yield the checks of Nodes and VMs, or why they cannot be read; ``is_named``: the cluster name is known."""
+def check_content(store: ClusterStore, *, is_named: bool = True, lease: str = "") -> Iterator[Check]:
+    """Yield the checks of Nodes and VMs, or why they cannot be read; ``is_named``: the cluster name is known.
+
+    ``lease`` is the name of the controller's Lease.
+    """
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
     unreadable = (Result.SKIPPED, f"cannot be read: {error}", "")
     yield Check("both", "Nodes and VMs", *(check_nodes(store, is_named=is_named) if error is None else unreadable))
     yield Check(GUEST, "InternalIPs", *(check_internal_ips(store) if error is None else unreadable))
     yield Check(GUEST, "announcer", *check_announcer(store))
     if is_named and store.problem(SERVICES, NODES) is None:
-        yield from _check_faults(store)
+        yield from _check_faults(Seen(store, lease=lease))
 
 
-def _check_faults(store: ClusterStore) -> Iterator[Check]:
+def _check_faults(seen: Seen) -> Iterator[Check]:
     """Yield a warning for each row of the table of checks that finds something: the objects, and the first text."""
     for check in CHECKS:
-        faults = list(check.find(Seen(store, ()))) if check.title else []
+        faults = list(check.find(seen)) if check.title else []
         if faults:
             found = f"{abbreviate([fault.name for fault in faults])}: {faults[0].cause}"
             yield Check("both", check.title, Result.WARNING, found, faults[0].remedy)
@@ -731,9 +736,11 @@ async def check_leader(
     for event in await reports_of_controllers(settings, guest):
         if event.reason == Reason.NOT_ELECTED:
             return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
+    found = problems[0][1].reasons[0] if problems else None
+    if found is not None and found.reason == OTHER_LEADER:
+        return Result.WARNING, f"{found.message}; before a migration, that is right", f"Run: {found.command}"
     if lease is not None and lease.holder_identity:
         return Result.OK, f"{lease.holder_identity} leads", ""
-    found = problems[0][1].reasons[0] if problems else None
     if found is not None and found.reason == LEASE_EXPIRED:
         return Result.WARNING, found.message, f"Run: {found.command}"
     if found is not None and lease is None:

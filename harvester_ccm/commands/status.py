@@ -127,7 +127,7 @@ async def _read(context: CommandContext) -> Document:
     nodes = [(f"Node {node.metadata.name}", status) for node, _, status in planned_nodes]
     find = partial(
         faults_in,
-        Seen(store, (guest, harvester)),
+        Seen(store, (guest, harvester), settings.leader_election.name),
         context.flags[NAMESPACE.name],
         of_services=SERVICE_CONTROLLER in settings.controllers,
     )

@@ -1,11 +1,18 @@
 """Objects as API servers return them."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from harvester_ccm.model.core import SERVICE_LABEL
-from harvester_ccm.names import ANNOUNCED_AS, LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    LB_CLUSTER,
+    LB_CONTROLLER_FINALIZER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LEASE_HOLDER,
+)
 from harvester_ccm.plan.service.announcing.sequence import Record, Step, written_record
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 
@@ -95,14 +102,17 @@ def home() -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": CLUSTER_UID}}
 
 
-def lease() -> Json:
-    """Return the Lease of a leader."""
+def lease(
+    name: str = "cloud-controller-manager", *, holder: str = "w1_x", mark: str = "harvester-ccm/1 w1_x", seconds: float = 0
+) -> Json:
+    """Return the Lease of a leader, renewed this long ago."""
+    renewed = datetime.now(UTC) - timedelta(seconds=seconds)
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
+        "metadata": {"name": name, "namespace": "kube-system", "annotations": {LEASE_HOLDER: mark}},
         # On a busy machine, a command can take longer than a Lease usually lasts.
-        "spec": {"holderIdentity": "w1_x", "renewTime": datetime.now(UTC).isoformat(), "leaseDurationSeconds": 3600},
+        "spec": {"holderIdentity": holder, "renewTime": renewed.isoformat(), "leaseDurationSeconds": 3600},
     }
 
 

@@ -52,6 +52,11 @@ FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
         "LoadBalancerDeleting",
         "Check that harvester-load-balancer and its webhook run",
     ),
+    "second controller with a Lease of its own": (
+        [objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y")],
+        "SecondController",
+        "w2_y holds this Lease, so a second controller writes at the same time. Stop one of the two",
+    ),
     "orphan": ([balancer(of="shop/gone", uid="9")], "Orphaned", "--orphaned-load-balancer-policy=report"),
 }
 HINTS: Final[dict[str, tuple[list[Json], str]]] = {
@@ -62,6 +67,10 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
     "announcing Node that is not Ready": (
         [served(), balancer(), not_ready("Unknown"), *VM_OF_NODE],
         "Service shop/web: kube-vip has noted that Node w1 announces the address, and that Node is not Ready.",
+    ),
+    "kube-vip that does not renew its Lease": (
+        [served(), balancer(), *objects.working_node(), objects.lease("plndr-svcs-lock", holder="w1", mark="", seconds=90)],
+        "Service shop/web: kube-vip has noted that Node w1 announces the address, and kube-vip there does not renew",
     ),
     "Service without an endpoint": (
         [served(), balancer(), *objects.working_node(), objects.endpoint_slice("other")],
@@ -85,6 +94,44 @@ def test_fault_is_a_problem_of_status_and_a_warning_of_preflight(
     assert result.code == 1
     title = next(check.title for check in CHECKS if check.reason == reason)
     assert warnings(run, flags, title) == 1
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_other"), [("harvester-ccm/1 w1_x", False), ("harvester-ccm/1 before", True), ("", True)]
+)
+def test_holder_of_the_lease_that_is_another_program_is_a_problem(
+    run: Runner, serve: ClusterServer, mark: str, *, is_other: bool
+) -> None:
+    """client-go keeps the mark of the holder before it."""
+    flags = serve(objects.home(), objects.lease(mark=mark), objects.service())
+    problems = run("status", "-o", "json", *flags).document["problems"]
+    found = [row for row in problems if row["reason"] == "OtherLeader"]
+    assert len(found) == is_other
+    assert warnings(run, flags, "leader election") == is_other
+    if is_other:
+        assert "w1_x holds the Lease and is not harvester-ccm" in found[0]["message"]
+        assert found[0]["command"].startswith("kubectl get deployments,daemonsets")
+        assert [row["reason"] for row in problems if row["object"] == "Service shop/web"] == ["NoLeader"]
+
+
+OTHER_LEASES: Final[dict[str, list[Json]]] = {
+    "of this program, not renewed any more": [
+        objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y", seconds=600)
+    ],
+    "of another program": [objects.lease("kube-scheduler", holder="cp1_z", mark="")],
+    "of kube-vip, renewed": [objects.lease("plndr-svcs-lock", holder="w1", mark="")],
+    "of kube-vip, held by another node": [objects.lease("plndr-svcs-lock", holder="w2", mark="", seconds=90)],
+    "of kube-vip, which elects for each Service": [
+        objects.lease("plndr-svcs-lock", holder="w1", mark="", seconds=90),
+        objects.lease("kubevip-web", holder="w1", mark=""),
+    ],
+}
+
+
+@pytest.mark.parametrize("leases", OTHER_LEASES.values(), ids=OTHER_LEASES.keys())
+def test_other_leases_are_no_fault(run: Runner, serve: ClusterServer, leases: list[Json]) -> None:
+    flags = serve(objects.home(), objects.lease(), served(), balancer(), *objects.working_node(), *leases)
+    assert run("status", *flags).out.endswith("All is well.\n")
 
 
 def test_note_of_an_old_kube_vip_names_the_host_of_a_node(run: Runner, serve: ClusterServer) -> None:
