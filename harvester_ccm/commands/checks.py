@@ -32,7 +32,7 @@ from harvester_ccm.plan.service.ownership.orphans import (
     service_of,
 )
 from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
-from harvester_ccm.plan.service.scope import is_served, is_served_by_us
+from harvester_ccm.plan.service.scope import is_served, is_served_by_us, primaries_of
 from harvester_ccm.redaction import sanitize
 from harvester_ccm.remedies import credential_hint
 
@@ -40,6 +40,10 @@ SOON: Final = timedelta(days=7)
 """A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
+_REPEATED_ADDRESS_REMEDY: Final = (
+    "Traffic for one can reach the other. Delete the Service that is not needed, or what another controller left on "
+    "it: spec.externalIPs, the class or annotation of that controller, and the address in the status"
+)
 HELD_SECONDS: Final = 60.0
 """Time without a renewal after which nobody holds a Lease: longer than its duration, as clocks differ."""
 KUBE_VIP_LEASE: Final = "plndr-svcs-lock"
@@ -124,6 +128,23 @@ def _node_addresses(seen: Seen) -> Iterator[Fault]:
 
 def _of_service(service: Service, cause: str, remedy: str) -> Fault:
     return Fault(f"Service {service.metadata.key}", cause, remedy, namespace=service.metadata.namespace)
+
+
+def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
+    """Yield the Services that show one address, if this controller serves one of them and none shares it."""
+    services: dict[str, list[Service]] = {}
+    for service in seen.store.services.all():
+        # One that shares the address of a primary has a plan.
+        if not primaries_of(service):
+            for address in {*service.addresses, *service.spec.external_ips}:
+                services.setdefault(address, []).append(service)
+    for address, shown in services.items():
+        if len(shown) == 1 or not any(is_served_by_us(service, seen.store.cluster) for service in shown):
+            continue
+        for service in shown:
+            others = abbreviate(sorted(other.metadata.key for other in shown if other is not service))
+            cause = f"Address {address} is shown by Service {others} as well, in its status or spec.externalIPs"
+            yield _of_service(service, cause, _REPEATED_ADDRESS_REMEDY)
 
 
 def _other_owners(seen: Seen) -> Iterator[Fault]:
@@ -298,6 +319,7 @@ CHECKS: Final = (
     Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
     Check("Orphaned", "orphans", _orphans),
     Check("NodeAddressPublished", "Service addresses", _node_addresses),
+    Check("AddressShownTwice", "repeated addresses", _repeated_addresses),
     Check("AnnouncingNodeLost", "announcing nodes", _announcing_nodes, is_hint=True),
     Check("NoEndpoints", "", _without_endpoint, is_hint=True),
     Check("LoadBalancerNotReady", "load balancers", _not_ready),

@@ -53,6 +53,7 @@ class ServiceSpec(Model, frozen=True, kw_only=True):
     type: str = "ClusterIP"
     ports: tuple[ServicePort, ...] = ()
     cluster_ips: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
+    external_ips: tuple[str, ...] = msgspec.field(default=(), name="externalIPs")
     load_balancer_class: str | None = None
     load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
     load_balancer_source_ranges: tuple[str, ...] = ()
