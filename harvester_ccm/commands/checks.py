@@ -4,14 +4,13 @@ A plan is about one object that this controller writes. These faults are beside 
 what happens after an address was published, and when the credentials end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm.commands.clusters import TITLES, ClusterStore
-from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.states import State, seconds_between
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.client import ApiClient
@@ -21,6 +20,7 @@ from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER
+from harvester_ccm.plan.node.vms import own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.sequence import read_seen
@@ -32,6 +32,7 @@ from harvester_ccm.plan.service.ownership.orphans import (
     service_of,
 )
 from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
+from harvester_ccm.plan.service.ownership.virtual_ips import VIRTUAL_IP
 from harvester_ccm.plan.service.scope import is_served, is_served_by_us, primaries_of
 from harvester_ccm.redaction import sanitize
 from harvester_ccm.remedies import credential_hint
@@ -40,6 +41,24 @@ SOON: Final = timedelta(days=7)
 """A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
+_NODE_ADDRESS_REMEDY: Final = (
+    "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "
+    "Until then kube-vip can remove the address from the node. Afterwards restart the nodes that cannot be reached"
+)
+_SHARED_IP_REMEDY: Final = (
+    "Give each Node its own address. Check --node-ip of the kubelets, static addresses, and machine IDs that were "
+    "cloned with an image"
+)
+_LEFT_REMEDY: Final = (
+    "A kube-vip that died leaves addresses like these: see 'Addresses that kube-vip left' on the page about "
+    "troubleshooting. An address that someone else gave to the node, such as that of the control plane, can stay"
+)
+_ON_SEVERAL_REMEDY: Final = (
+    "kube-vip announces an address on one node, so the others do it by mistake if this does not end within a minute: "
+    "see 'Addresses that kube-vip left' on the page about troubleshooting"
+)
+_SHOWN_TYPES: Final = frozenset({"InternalIP", "ExternalIP"})
+"""Types of the addresses of a Node that other programs write to the status of a Service."""
 _REPEATED_ADDRESS_REMEDY: Final = (
     "Traffic for one can reach the other. Delete the Service that is not needed, or what another controller left on "
     "it: spec.externalIPs, the class or annotation of that controller, and the address in the status"
@@ -121,9 +140,78 @@ def _of_load_balancer(
 
 
 def _node_addresses(seen: Seen) -> Iterator[Fault]:
-    """Yield the managed Services that show the address of a Node."""
-    for shown in shown_node_addresses(seen.store):
-        yield _of_service(shown.service, shown.text, NODE_ADDRESS_REMEDY)
+    """Yield the managed Services that show the address of a Node which no load balancer has.
+
+    kube-vip takes such an address for one that it must announce, and can remove it from the device of the node.
+    """
+    nodes = _nodes_by_address(seen.store)
+    for service in seen.store.services.all():
+        shown = [address for address in service.addresses if address in nodes]
+        if not shown or not is_served_by_us(service, seen.store.cluster):
+            continue
+        for address in shown:
+            if not seen.store.load_balancers.by_index(VIRTUAL_IP, address):
+                names = abbreviate(nodes[address])
+                cause = f"Address {address} in the status is that of Node {names}, and no load balancer has it"
+                yield _of_service(service, cause, _NODE_ADDRESS_REMEDY)
+
+
+def _nodes_by_address(store: ClusterStore, types: Container[str] = _SHOWN_TYPES) -> dict[str, list[str]]:
+    """Return the sorted names of the Nodes by their addresses of these types."""
+    names: dict[str, list[str]] = {}
+    for node in store.nodes.all():
+        for entry in node.status.addresses:
+            if entry.type in types:
+                names.setdefault(entry.address, []).append(node.metadata.name)
+    return {address: sorted(those) for address, those in names.items()}
+
+
+def _shared_internal_ips(seen: Seen) -> Iterator[Fault]:
+    """Yield the InternalIPs that several Nodes have, as one fault."""
+    names = _nodes_by_address(seen.store, {"InternalIP"})
+    shared = sorted(f"{address} ({abbreviate(those)})" for address, those in names.items() if len(those) > 1)
+    if shared:
+        yield Fault("Nodes", f"Several have the same InternalIP: {abbreviate(shared)}", _SHARED_IP_REMEDY, State.NONE)
+
+
+def _left_addresses(seen: Seen) -> Iterator[Fault]:
+    """Yield the addresses on the VMs of Nodes that nobody has, and those of Services on several VMs.
+
+    A kube-vip that is killed or panics leaves the addresses that it announced on its node, also after their Services
+    are deleted. Harvester can allocate such an address again, and then two nodes answer for it. The guest agents of the
+    VMs report the addresses, up to a minute late.
+    """
+    store = seen.store
+    own = {entry.address for node in store.nodes.all() for entry in node.status.addresses} | store.api_servers
+    of_services = {address for service in store.services.all() for address in service.addresses}
+    unknown: list[str] = []
+    repeated: list[str] = []
+    for address, vms in sorted(_vms_by_address(store).items()):
+        text = f"{address} ({abbreviate(sorted(vms))})"
+        if address in own:
+            continue
+        if address not in of_services and not store.virtual_ips.owner(address):
+            unknown.append(text)
+        elif len(vms) > 1:
+            repeated.append(text)
+    if unknown:
+        cause = f"Addresses that no Node, Service or load balancer has: {abbreviate(unknown)}"
+        yield Fault("VMs", cause, _LEFT_REMEDY, State.NONE)
+    if repeated:
+        cause = f"Several report the address of a Service: {abbreviate(repeated)}"
+        yield Fault("VMs", cause, _ON_SEVERAL_REMEDY, State.NONE)
+
+
+def _vms_by_address(store: ClusterStore) -> dict[str, set[str]]:
+    """Return the names of the VMs of Nodes by the IPv4 addresses that a device has besides its own, the first."""
+    names: dict[str, set[str]] = {}
+    for instance in own_vmis(store):
+        for interface in instance.interfaces:
+            # Load balancers have no IPv6 address, and each device has some.
+            _own, *added = [address for address in interface.addresses if ":" not in address] or [""]
+            for address in added:
+                names.setdefault(address, set()).add(instance.metadata.name)
+    return names
 
 
 def _of_service(service: Service, cause: str, remedy: str) -> Fault:
@@ -133,10 +221,12 @@ def _of_service(service: Service, cause: str, remedy: str) -> Fault:
 def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
     """Yield the Services that show one address, if this controller serves one of them and none shares it."""
     services: dict[str, list[Service]] = {}
+    # ServiceLB of K3s writes them to each Service.
+    of_nodes = _nodes_by_address(seen.store).keys()
     for service in seen.store.services.all():
         # One that shares the address of a primary has a plan.
         if not primaries_of(service):
-            for address in {*service.addresses, *service.spec.external_ips}:
+            for address in {*service.addresses, *service.spec.external_ips} - of_nodes:
                 services.setdefault(address, []).append(service)
     for address, shown in services.items():
         if len(shown) == 1 or not any(is_served_by_us(service, seen.store.cluster) for service in shown):
@@ -324,5 +414,7 @@ CHECKS: Final = (
     Check("NoEndpoints", "", _without_endpoint, is_hint=True),
     Check("LoadBalancerNotReady", "load balancers", _not_ready),
     Check("LoadBalancerDeleting", "deletions", _hanging_deletions),
+    Check("InternalIPInUse", "InternalIPs", _shared_internal_ips, is_about_services=False, is_hint=True),
+    Check("LeftAddresses", "left addresses", _left_addresses, is_about_services=False, is_hint=True),
 )
 """All checks of the contents of both clusters."""

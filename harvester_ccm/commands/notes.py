@@ -7,12 +7,10 @@ not usable and each deletion that does not end has at least a note with the reas
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.commands.node_addresses import shared_internal_ips
 from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, Planned, State
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
-from harvester_ccm.names import NodeReason, Reason
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.decision import NodePlan
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.scope import finalizer_remedy
@@ -61,9 +59,8 @@ def grouped(kind: str, texts: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield f"{kind} {abbreviate(sorted(names))}: {text}".lstrip()
 
 
-def node_notes(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[str]:
+def node_notes(planned: Iterable[PlannedNode]) -> Iterator[str]:
     """Yield the notes about Nodes. Unmanaged ones differ in each text, so they share a note by their reason."""
-    planned = list(planned)
     unmanaged: dict[str, list[tuple[str, str]]] = {}
     for node, plan, status in planned:
         name = node.metadata.name
@@ -75,7 +72,6 @@ def node_notes(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[
         yield from _unreported(node, plan)
     for entries in unmanaged.values():
         yield _unmanaged(entries)
-    yield from _same_addresses(store, planned)
 
 
 def _being_deleted(node: Node) -> str:
@@ -117,10 +113,3 @@ def _unreported(node: Node, plan: NodePlan) -> Iterator[str]:
                 f"Node {node.metadata.name}: has address {address}, which its VM does not report. If this stays, "
                 "correct the kubelet's --node-ip, the address of the VM, or check qemu-guest-agent"
             )
-
-
-def _same_addresses(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[str]:
-    """Yield the InternalIPs that several Nodes have, unless a problem says it."""
-    reasons = {reason.reason for _, _, status in planned for reason in status.reasons}
-    if NodeReason.INTERNAL_IP_IN_USE not in reasons:
-        yield from shared_internal_ips(store.nodes.all())

@@ -40,7 +40,6 @@ from harvester_ccm.commands.clusters import (
     served_resources,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, live_holder, read_lease, reports_of_controllers
-from harvester_ccm.commands.node_addresses import SHARED_ADDRESS_REMEDY, shared_internal_ips
 from harvester_ccm.commands.progress import Latency, Progress
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Form, Output, guest_remedy, row
 from harvester_ccm.commands.states import Line
@@ -651,7 +650,6 @@ def check_content(store: ClusterStore, *, is_named: bool = True, lease: str = ""
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
     unreadable = (Result.SKIPPED, f"cannot be read: {error}", "")
     yield Check("both", "Nodes and VMs", *(check_nodes(store, is_named=is_named) if error is None else unreadable))
-    yield Check(GUEST, "InternalIPs", *(check_internal_ips(store) if error is None else unreadable))
     yield Check(GUEST, "announcer", *check_announcer(store))
     if is_named and store.problem(SERVICES, NODES) is None:
         yield from _check_faults(Seen(store, lease=lease))
@@ -715,14 +713,6 @@ def _without_vm(lost: Mapping[str, EventMessage | None], *, nodes: int) -> Findi
     result = Result.WARNING if len(lost) < nodes else Result.FAILED
     advice = first.message if first is not None else ""
     return result, text, advice
-
-
-def check_internal_ips(store: ClusterStore) -> Finding:
-    """Check that no two Nodes have the same InternalIP."""
-    found = next(shared_internal_ips(store.nodes.all()), "")
-    if not found:
-        return Result.OK, "no two Nodes have the same", ""
-    return Result.WARNING, found.removesuffix(f". {SHARED_ADDRESS_REMEDY}"), SHARED_ADDRESS_REMEDY
 
 
 async def check_leader(

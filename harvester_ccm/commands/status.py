@@ -22,7 +22,6 @@ from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
 from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
-from harvester_ccm.commands.left_addresses import left_addresses
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.progress import Latency
@@ -159,8 +158,7 @@ async def _read(context: CommandContext) -> Document:
             *_reports(about_lease, store.taken),
             *service_notes(planned),
             *grouped("", ((fault.name, fault.text) for _, fault in find(hints=True))),
-            *node_notes(store, planned_nodes),
-            *left_addresses(store),
+            *node_notes(planned_nodes),
         ],
     }
 

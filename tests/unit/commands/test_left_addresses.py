@@ -8,9 +8,9 @@ from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_status import balancer, ready_node, served
 
-NOBODYS = "VMs report addresses that no Node, Service or load balancer has: "
+NOBODYS = "VMs: Addresses that no Node, Service or load balancer has: "
 TWO_DEVICES = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]), ("eth1", "default/dmz", ["10.1.0.5"]))
-ON_SEVERAL = "Several VMs report the address of a Service: "
+ON_SEVERAL = "VMs: Several report the address of a Service: "
 
 
 def second_node() -> Json:
@@ -54,6 +54,6 @@ def test_addresses_that_nobody_has_are_named(
 ) -> None:
     result = run("status", *serve(objects.home(), objects.lease(), *documents), "--output=json")
 
-    notes = [text for text in result.document["notes"] if "VMs report" in text]
+    notes = [text for text in result.document["notes"] if text.startswith("VMs: ")]
     assert [text[: len(note)] for text in notes] == ([note] if note else [])
     assert all("Addresses that kube-vip left" in text for text in notes)

@@ -104,7 +104,7 @@ CASES: dict[str, tuple[list[Json], tuple[str, ...], str]] = {
     "two Nodes with one InternalIP": (
         [ready_node(), objects.machine(), INSTANCE, twin()],
         (),
-        "Nodes have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
+        "Nodes: Several have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
     ),
     "address of the kubelet that the VM does not report": (
         [with_other_node_ip(), objects.machine(), INSTANCE],
