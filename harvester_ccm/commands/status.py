@@ -17,7 +17,6 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.chain import chain_text, chains
 from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
 from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
@@ -59,9 +58,6 @@ from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.remedies import SLOW_REMEDIES
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
-ALL: Final = switch(
-    "all", "List every Service as well: address, IP pool, load balancer, and the node, VM and host that announce it."
-)
 NAMESPACE: Final = flag("namespace", "Only the Services of this namespace; Nodes and servers stay.", shorthand="n")
 WATCH_SECONDS: Final = 2.0
 """Time between two lists."""
@@ -147,7 +143,6 @@ async def _read(context: CommandContext) -> Document:
         "harvester": {**_server(harvester, connection.latency), "problem": str(error or "")},
         "services": _counts(services),
         "nodes": _counts(nodes),
-        "all": list(chains(store, planned)) if context.flags[ALL.name] else None,
         "problems": list(_problems(lines, is_away=error is not None)),
         "notes": [
             *_name_notes(clusters),
@@ -306,10 +301,6 @@ def status_text(document: Document, known: frozenset[tuple[str, ...]] | None = N
         **{one: ", ".join(f"{n} {state}" for state, n in document[one].items()) for one in ("services", "nodes")},
     }
     yield from describe(head)
-    if document["all"]:
-        yield Text("\nSERVICES", "bold")
-        rows = [{key: entry[key] for key in ("service", "state", "address")} for entry in document["all"]]
-        yield from table(rows, indent=2, below=list(map(chain_text, document["all"])))
     if problems:
         yield Text(f"\nPROBLEMS ({len(problems)})", "bold red")
         yield from _problems_text(problems, now, known)
@@ -381,7 +372,7 @@ def age(since: str | None, now: datetime) -> str:
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("status [-n NAMESPACE] [--all] [-o json|yaml] [--watch]",),
-    own=(OUTPUT, NAMESPACE, ALL, WATCH),
+    usages=("status [-n NAMESPACE] [-o json|yaml] [--watch]",),
+    own=(OUTPUT, NAMESPACE, WATCH),
     action=_status,
 )

@@ -103,7 +103,11 @@ def home() -> Json:
 
 
 def lease(
-    name: str = "cloud-controller-manager", *, holder: str = "w1_x", mark: str = "harvester-ccm/1 w1_x", seconds: float = 0
+    name: str = "cloud-controller-manager",
+    *,
+    holder: str = "w1_x",
+    mark: str = "harvester-ccm/1 w1_x",
+    seconds: float = 0,
 ) -> Json:
     """Return the Lease of a leader, renewed this long ago."""
     renewed = datetime.now(UTC) - timedelta(seconds=seconds)
@@ -164,6 +168,13 @@ def instance(name: str = "w1", *nics: tuple[str, str, Sequence[str]], labels: Ma
             "conditions": [{"type": "AgentConnected", "status": "True"}],
         },
     }
+
+
+def on_host(host: str) -> Json:
+    """Return the VMI of Node w1 on a host of Harvester."""
+    one = instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
+    one["status"]["nodeName"] = host
+    return one
 
 
 def working_node(name: str = "w1") -> list[Json]:

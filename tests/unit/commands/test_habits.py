@@ -8,68 +8,10 @@ import pytest
 from harvester_ccm.commands import progress
 from harvester_ccm.commands.progress import FIRST_SECONDS, REPEAT_SECONDS, Latency, Progress
 from harvester_ccm.commands.status import status_text
-from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, VM_NAME
 from tests.support.clock import jumping_time
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import ClusterServer, Json, Runner
-from tests.unit.commands.test_status import INSTANCE, MARK, balancer, ready_node, served
-
-
-def on_host(host: str) -> Json:
-    """Return the VMI of the Node on a host of Harvester."""
-    instance = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
-    instance["status"]["nodeName"] = host
-    return instance
-
-
-def secondary() -> Json:
-    """Return a Service that shares the address of the first one."""
-    notes = {PRIMARY_SERVICE: "shop/web", "kube-vip.io/loadbalancerIPs": "10.0.0.7", "kube-vip.io/vipHost": "w1"}
-    ports = [{"port": 81, "protocol": "TCP"}]
-    one = objects.service(
-        "also", uid="2", address="10.0.0.7", finalizers=[SERVICE_FINALIZER], annotations=notes, ports=ports
-    )
-    one["metadata"]["labels"] = {PRIMARY_SERVICE_LABEL: "shop.web"}
-    return one
-
-
-def of_vms() -> list[Json]:
-    """Return a Service with a VM load balancer, and that."""
-    service = objects.service("vm", uid="3", address="10.0.0.9", finalizers=[SERVICE_FINALIZER])
-    load_balancer = objects.balancer(
-        of="shop/vm",
-        uid="3",
-        address="10.0.0.9",
-        annotations=MARK,
-        workloadType="vm",
-        backendServerSelector={VM_NAME: ["w1"]},
-    )
-    return [service, load_balancer]
-
-
-def test_all_lists_the_chain_of_each_service(run: Runner, serve: ClusterServer) -> None:
-    pending = objects.service("new", uid="4", namespace="other")
-    documents = [
-        served(),
-        balancer(),
-        secondary(),
-        *of_vms(),
-        pending,
-        ready_node(),
-        objects.machine(),
-        on_host("host-2"),
-    ]
-    flags = serve(objects.home(), objects.lease(), *documents)
-    rows = {row["service"]: row for row in run("status", "--all", "-o", "json", *flags).document["all"]}
-    name = balancer()["metadata"]["name"]
-    chain = {"pool": "lan", "loadBalancer": name, "announcedBy": "w1", "vm": "w1", "host": "host-2"}
-    assert rows["shop/web"] == {"service": "shop/web", "state": "Ready", "address": "10.0.0.7", **chain}
-    assert rows["shop/also"] == {"service": "shop/also", "state": "Ready", "address": "10.0.0.7", **chain}
-    assert [rows["shop/vm"][key] for key in ("announcedBy", "vm", "host")] == ["Harvester", "w1", "host-2"]
-    assert [rows["other/new"][key] for key in ("address", "loadBalancer", "announcedBy", "vm")] == ["", "", "", ""]
-    text = run("status", "--all", *flags).out
-    assert "  SERVICE    STATE" in text
-    assert "  shop/web   Ready" in text
+from tests.unit.commands.conftest import ClusterServer, Runner
+from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
 
 
 def test_namespace_limits_the_services(run: Runner, serve: ClusterServer) -> None:

@@ -10,7 +10,6 @@ from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, prefl
 from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import ClusterServer, Runner
-from tests.unit.commands.test_habits import on_host
 from tests.unit.commands.test_status import balancer, ready_node, served
 
 ROOT = Path(__file__).parents[3]
@@ -41,8 +40,8 @@ def test_examples_on_the_page_are_real_output(run: Runner, serve: ClusterServer,
     with two_clusters(guest, clusters.harvester(), tmp_path, objects.VMS) as flags:
         commands = ("status", "explain svc/web -n shop", "explain node/w1")
         printed = "".join(run(*words.split(), *flags).out for words in commands)
-    working = [served(), balancer(), ready_node(), objects.machine(), on_host("host-2")]
-    printed += run("status", "--all", *serve(objects.home(), objects.lease(), *working)).out
+    working = [served(), balancer(), ready_node(), objects.machine(), objects.on_host("host-2")]
+    printed += run("status", *serve(objects.home(), objects.lease(), *working)).out
     printed = printed.replace(guest.url, "https://10.53.0.1:443")
     printed = re.sub(r"http://127\.0\.0\.1:\d+", "https://192.168.1.10:6443", printed)
     # The age of the objects differs.

@@ -15,7 +15,6 @@ import pytest
 from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.support.terminal import on_terminal
 from tests.unit.commands import clusters, objects
-from tests.unit.commands.test_habits import on_host
 from tests.unit.commands.test_status import balancer, ready_node, served
 
 DIRECTORY = Path(__file__).with_name("transcripts")
@@ -23,7 +22,7 @@ SECONDS = 250.0
 """Until a command counts as hanging, on a busy machine."""
 PROGRAM = (sys.executable, "-m", "harvester_ccm")
 WORDS = {
-    "status": ("status", "--all"),
+    "status": ("status",),
     "preflight": ("preflight",),
     "explain": ("explain", "svc/full", "-n", "shop"),
     "explain-node": ("explain", "node/w1"),
@@ -48,7 +47,7 @@ def many_states() -> list[objects.Json]:
 
 @pytest.fixture
 def flags(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    working = [served(), balancer(), ready_node(), objects.machine(), on_host("host-2")]
+    working = [served(), balancer(), ready_node(), objects.machine(), objects.on_host("host-2")]
     documents = working if "healthy" in request.node.name else [*working, *many_states()]
     of_harvester = [
         one for one in documents if one["kind"] in ("LoadBalancer", "VirtualMachine", "VirtualMachineInstance")
