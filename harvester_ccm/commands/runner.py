@@ -71,7 +71,6 @@ KEY_WIDTH: Final = 16
 _STYLES: Final = {
     **dict.fromkeys(("failed", "Blocked"), "bold red"),
     **dict.fromkeys(("warning", "Pending", "Degraded", "Orphaned"), "yellow"),
-    "new": "bold reverse",
     **dict.fromkeys(("ok", "Ready"), "green"),
 }
 """Styles of cells by their text."""

@@ -7,13 +7,12 @@ Nodes in each state is printed, too. Nothing is written.
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
 from msgspec.structs import replace
-from rich.console import Group, RenderableType
-from rich.live import Live
+from rich.console import RenderableType
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
@@ -29,11 +28,8 @@ from harvester_ccm.commands.runner import (
     CommandContext,
     CommandSpec,
     Document,
-    Form,
     describe,
     flag,
-    sanitize_document,
-    switch,
     table,
 )
 from harvester_ccm.commands.states import (
@@ -48,7 +44,6 @@ from harvester_ccm.commands.states import (
 )
 from harvester_ccm.commands.writes import FailedWrites, read_failed_writes
 from harvester_ccm.config import SERVICE_CONTROLLER
-from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.errors import KubeError, NotServed
@@ -57,42 +52,14 @@ from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.remedies import SLOW_REMEDIES
 
-WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 NAMESPACE: Final = flag("namespace", "Only the Services of this namespace; Nodes and servers stay.", shorthand="n")
-WATCH_SECONDS: Final = 2.0
-"""Time between two lists."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 async def _status(context: CommandContext) -> int:
-    if context.flags[WATCH.name]:
-        await _watch(context)
     document = await _read(context)
     context.output.answer(document, status_text)
     return EXIT_PROBLEMS if document["problems"] else EXIT_OK
-
-
-async def _watch(context: CommandContext) -> NoReturn:
-    if not context.output.console.is_terminal or context.output.form is not Form.TEXT:
-        raise ConfigurationError(["--watch needs a terminal; in a script, repeat status -o json"])
-    context = replace(context, shows_progress=False)
-    known: frozenset[tuple[str, ...]] | None = None
-    with Live(console=context.output.console, auto_refresh=False, vertical_overflow="ellipsis") as live:
-        live.update(Group(_clock("reading both clusters ...")), refresh=True)
-        while True:
-            try:
-                document = sanitize_document(await _read(context))
-                shown = Group(_clock(), "", *status_text(document, known))
-                known = frozenset(map(_identity, document["problems"]))
-            except KubeError as error:
-                shown = Group(_clock(), "", Text(sanitize_document(str(error))))
-            live.update(shown, refresh=True)
-            await asyncio.sleep(WATCH_SECONDS)
-
-
-def _clock(text: str = "") -> Text:
-    """Return the first line of a screen that is repeated: a person sees that it lives."""
-    return Text(f"{datetime.now(UTC):%H:%M:%S} UTC, every {WATCH_SECONDS:g} s{', ' if text else ''}{text}", "dim")
 
 
 async def _read(context: CommandContext) -> Document:
@@ -279,16 +246,8 @@ def _waits_for_harvester(state: State) -> str:
     return f"{subject} for Harvester, which cannot be used: see the problem of Harvester above"
 
 
-def _identity(problem: Document) -> tuple[str, ...]:
-    """Return what makes a problem another one than before."""
-    return problem["object"], problem["state"], problem["reason"]
-
-
-def status_text(document: Document, known: frozenset[tuple[str, ...]] | None = None) -> Iterator[RenderableType]:
-    """Yield the lines of a status: the clusters, the problems, and what could not be read.
-
-    Problems that are not among the ``known`` ones are marked as new; None marks none.
-    """
+def status_text(document: Document) -> Iterator[RenderableType]:
+    """Yield the lines of a status: the clusters, the problems, and what could not be read."""
     now = datetime.fromisoformat(document["observed"])
     problems = document["problems"]
     leader = document["leader"] or {"identity": "", "since": ""}
@@ -303,7 +262,7 @@ def status_text(document: Document, known: frozenset[tuple[str, ...]] | None = N
     yield from describe(head)
     if problems:
         yield Text(f"\nPROBLEMS ({len(problems)})", "bold red")
-        yield from _problems_text(problems, now, known)
+        yield from _problems_text(problems, now)
     yield ""
     yield from describe({"notes": document["notes"]})
     yield Text(_result(len(problems), has_notes=bool(document["notes"])))
@@ -330,9 +289,7 @@ def _result(problems: int, *, has_notes: bool) -> str:
     return "No problem found; see the notes." if has_notes else "All is well."
 
 
-def _problems_text(
-    problems: Iterable[Document], now: datetime, known: frozenset[tuple[str, ...]] | None
-) -> Iterator[RenderableType]:
+def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:
     """Yield a table with the message below each row; objects with the same problem share a row."""
     alike: dict[tuple[str, ...], list[Document]] = {}
     for one in problems:
@@ -344,19 +301,11 @@ def _problems_text(
             "state": same[0]["state"],
             "for": age(min(one["since"] for one in same), now),
             "reason": same[0]["reason"],
-            "change": _change(same, known),
             "command": same[0]["command"],
         }
         for same in alike.values()
     ]
     yield from table(rows, indent=2, below=[same[0]["message"] for same in alike.values()])
-
-
-def _change(problems: Iterable[Document], known: frozenset[tuple[str, ...]] | None) -> str:
-    """Return the mark of a row with a problem that was not there before."""
-    if known is None:
-        return ""
-    return "" if known.issuperset(map(_identity, problems)) else "new"
 
 
 def age(since: str | None, now: datetime) -> str:
@@ -372,7 +321,7 @@ def age(since: str | None, now: datetime) -> str:
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("status [-n NAMESPACE] [-o json|yaml] [--watch]",),
-    own=(OUTPUT, NAMESPACE, WATCH),
+    usages=("status [-n NAMESPACE] [-o json|yaml]",),
+    own=(OUTPUT, NAMESPACE),
     action=_status,
 )

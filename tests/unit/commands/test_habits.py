@@ -7,7 +7,6 @@ import pytest
 
 from harvester_ccm.commands import progress
 from harvester_ccm.commands.progress import FIRST_SECONDS, REPEAT_SECONDS, Latency, Progress
-from harvester_ccm.commands.status import status_text
 from tests.support.clock import jumping_time
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
@@ -61,22 +60,3 @@ async def test_command_that_takes_long_says_what_it_waits_for() -> None:
     told.stop()
     await asyncio.sleep(10 * REPEAT_SECONDS)
     assert stream.getvalue().count("\n") == 2
-
-
-def test_problems_that_are_new_are_marked(run: Runner, serve: ClusterServer) -> None:
-    flags = serve(objects.home(), objects.lease(), objects.service(), objects.node())
-    document = run("status", "-o", "json", *flags).document
-    known = frozenset({("Node w1", "Pending", document["problems"][0]["reason"])})
-    rows = "\n".join(_plain(status_text(document, known)))
-    marked = [line.split() for line in rows.splitlines() if line.startswith(("  Node", "  Service"))]
-    assert [line[-1] == "new" for line in marked] == [False, True]
-    assert "CHANGE" not in "\n".join(_plain(status_text(document)))
-
-
-def _plain(lines: object) -> list[str]:
-    from rich.console import Console, Group  # noqa: PLC0415 - only here
-
-    console = Console(file=io.StringIO(), width=120)
-    with console.capture() as captured:
-        console.print(Group(*lines))  # type: ignore[misc]
-    return captured.get().splitlines()

@@ -70,7 +70,6 @@ def test_cleanup_never_takes_the_cluster_of_the_controller(run: Runner, tmp_path
     ("words", "problem"),
     [
         ("status extra", "unexpected arguments 'extra'"),
-        ("status --watch", "--watch needs a terminal"),
         ("status --output=xml", "--output is 'xml'; expected text or json or yaml"),
         ("preflight --secure-port=-1", "--secure-port is '-1'"),
         ("preflight --nope", "unknown flag --nope"),
