@@ -231,6 +231,9 @@ def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
     for address, shown in services.items():
         if len(shown) == 1 or not any(is_served_by_us(service, seen.store.cluster) for service in shown):
             continue
+        if len(list(seen.store.load_balancers.by_index(VIRTUAL_IP, address))) > 1:
+            # Harvester has allocated it twice, which the plans say.
+            continue
         for service in shown:
             others = abbreviate(sorted(other.metadata.key for other in shown if other is not service))
             cause = f"Address {address} is shown by Service {others} as well, in its status or spec.externalIPs"
