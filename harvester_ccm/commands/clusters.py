@@ -7,7 +7,7 @@ import asyncio
 import math
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.cluster_name import ClusterName, inferred_name
-from harvester_ccm.commands.progress import Latency, Progress
 from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
@@ -42,7 +41,7 @@ from harvester_ccm.model.core import (
     endpoint_slice_selector,
 )
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.allocation.address_pools import (
@@ -63,6 +62,10 @@ GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
 REQUEST_SECONDS: Final = 8.0
 """Time limit of a request: a person gets the whole answer within ten seconds, also if a server does not respond."""
+FIRST_SECONDS: Final = 1.0
+"""Time without output after which a line is printed."""
+SLOW_SECONDS: Final = 2.0
+"""Time of a request from which a server is slow: an API server responds to a list of 500 objects in tenths of one."""
 TITLES: Final = {GUEST: "the guest cluster", HARVESTER: "Harvester"}
 NAMED_OBJECTS: Final = 10
 """Objects of a collection that cannot be decoded that are named."""
@@ -78,6 +81,26 @@ async def request_or_error(request: Awaitable[T]) -> T | KubeError:
         return error
 
 
+class Latency:
+    """The longest response time of each cluster, as the observer of their clients."""
+
+    def __init__(self) -> None:
+        self._longest: dict[str, float] = {}
+
+    def note(self, cluster: str, method: str, _path: str, status: int, seconds: float) -> None:
+        """Record a request. One without a response is an error, and a dry run depends on webhooks as well."""
+        if status and method == "GET":
+            self._longest[cluster] = max(seconds, self.of(cluster))
+
+    def of(self, cluster: str) -> float:
+        """Return the longest response time in seconds; 0 before the first response."""
+        return self._longest.get(cluster, 0.0)
+
+    def is_slow(self, cluster: str) -> bool:
+        """Return whether a response took unusually long."""
+        return self.of(cluster) >= SLOW_SECONDS
+
+
 class Connection(Struct, frozen=True):
     """The clients of both clusters, and how long their servers take."""
 
@@ -85,17 +108,25 @@ class Connection(Struct, frozen=True):
     harvester: ApiClient
     latency: Latency
 
-    def waits_for(self) -> str:
-        """Return the name of the server that has not responded at all, or of both."""
-        silent = [client for client in (self.guest, self.harvester) if not self.latency.has_answered(client.cluster)]
-        if len(silent) == 1:
-            return f"{TITLES[silent[0].cluster]} at {silent[0].credentials.server}, which has not responded yet"
-        return "Harvester and the guest cluster"
+
+@contextmanager
+def sign_of_life() -> Iterator[None]:
+    """Print a line if the block takes longer than a person expects: a request has a limit of several seconds."""
+
+    def report() -> None:
+        sys.stderr.write(f"{PROGRAM}: waiting for Harvester or the guest cluster ...\n")
+        sys.stderr.flush()
+
+    timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, report)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @asynccontextmanager
 async def open_clusters(context: CommandContext) -> AsyncIterator[Connection]:
-    """Yield the clients of the guest cluster and of Harvester, and report meanwhile what takes long.
+    """Yield the clients of the guest cluster and of Harvester, and report if that takes long.
 
     Raises CredentialError for Harvester's file, ConfigurationError for that of the guest cluster.
     """
@@ -105,13 +136,8 @@ async def open_clusters(context: CommandContext) -> AsyncIterator[Connection]:
         ApiClient(of_guest, cluster=GUEST, observer=latency.note, timeout=REQUEST_SECONDS) as guest,
         ApiClient(of_harvester, cluster=HARVESTER, observer=latency.note, timeout=REQUEST_SECONDS) as harvester,
     ):
-        connection = Connection(guest, harvester, latency)
-        progress = Progress(sys.stderr, connection.waits_for) if context.shows_progress else None
-        try:
-            yield connection
-        finally:
-            if progress is not None:
-                progress.stop()
+        with sign_of_life():
+            yield Connection(guest, harvester, latency)
 
 
 class ClusterStore:

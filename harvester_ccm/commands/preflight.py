@@ -7,9 +7,8 @@ and the cluster name are checked. A failed check leaves out those that depend on
 import asyncio
 import ssl
 import stat
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -31,17 +30,17 @@ from harvester_ccm.commands.clusters import (
     GUEST_REMEDY,
     HARVESTER,
     REQUEST_SECONDS,
-    TITLES,
     ClusterStore,
+    Latency,
     guest_is_harvester,
     is_harvester,
     list_clusters,
     request_or_error,
     served_resources,
+    sign_of_life,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, live_holder, read_lease, reports_of_controllers
-from harvester_ccm.commands.progress import Latency, Progress
-from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Form, Output, guest_remedy, row
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_remedy, row
 from harvester_ccm.commands.states import Line
 from harvester_ccm.config import Announcer, Settings
 from harvester_ccm.kube import errors, reviews
@@ -82,6 +81,9 @@ _REMEDIES: Final = {
 """Remedy for a kubeconfig that cannot be used or is not accepted, by cluster."""
 _decode_version: Final = msgspec.json.Decoder(dict[str, object]).decode
 NAME_CHECK: Final = "cluster name"
+API_CHECK: Final = "API versions"
+_UNUSABLE: Final = frozenset({"credential", API_CHECK})
+"""Checks whose failure means that nothing is known about the contents of the clusters."""
 DRY_RUN_SECONDS: Final = 5.0
 """Time for the dry run. Longer than a slow server needs, and short for a person: a webhook that hangs may take 30 s."""
 
@@ -257,63 +259,48 @@ def _missing(missing: Sequence[Permission], grantee: str) -> Finding:
     return result, f"cannot {effects}", f"Grant {verbs} on {first.title}{group} {grantee}"
 
 
-class Report:
-    """The checks so far. As text, each is printed as soon as it and those before it are known."""
+class Reached(Struct, frozen=True):
+    """A cluster whose server accepts the credential."""
 
-    def __init__(self, output: Output) -> None:
-        self.checks: list[Check] = []
-        self._output = output
-        self._is_text = output.form is Form.TEXT
-
-    def add(self, *checks: Check) -> None:
-        """Add checks in the order in which they are shown."""
-        for check in checks:
-            if self._is_text:
-                width = self._output.console.width
-                self._output.show(check_lines(check, is_first=not self.checks, width=width))
-            self.checks.append(check)
-
-    def finish(self) -> int:
-        """Print the summary or the document, and return the exit code."""
-        if self._is_text:
-            self._output.show([Text(f"\n{_summary(self.checks)}")])
-        else:
-            self._output.answer({"checks": [msgspec.to_builtins(check) for check in self.checks]})
-        failed = {check.check for check in self.checks if check.result is Result.FAILED}
-        if failed == {NAME_CHECK}:
-            return EXIT_USAGE
-        return EXIT_PROBLEMS if failed else EXIT_OK
+    where: str
+    client: ApiClient
+    version: object
+    """The response to the first request, or its error."""
+    user: str
+    """Empty if the server does not report it."""
 
 
 async def _preflight(context: CommandContext) -> int:
-    report = Report(context.output)
-    try:
-        await _check_clusters(context, report)
-    except ExceptionGroup as errors_of_tasks:
-        if errors_of_tasks.subgroup(BrokenPipeError) is not None:
-            raise BrokenPipeError from None
-        raise
-    return report.finish()
+    checks = await _check_clusters(context)
+    context.output.answer(
+        {"checks": [msgspec.to_builtins(check) for check in checks]}, lambda _document: _text(context.output, checks)
+    )
+    failed = {check.check for check in checks if check.result is Result.FAILED}
+    if failed == {NAME_CHECK}:
+        return EXIT_USAGE
+    return EXIT_PROBLEMS if failed else EXIT_OK
 
 
-async def _check_clusters(context: CommandContext, report: Report) -> None:
-    """Check both clusters at the same time, and add the checks of one after those of the other."""
-    if context.is_named:
-        report.add(*_name_checks(context.settings))
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        latency = Latency()
-        harvester = ClusterCheck(HARVESTER, context, latency)
-        guest = ClusterCheck(GUEST, context, latency)
-        progress = Progress(sys.stderr, lambda: _waits_for(harvester, guest))
-        stack.callback(progress.stop)
-        content = group.create_task(_read_content(context, harvester, guest))
-        for queue in [_start(cluster, group, stack) for cluster in (harvester, guest)]:
-            while (check := await queue.get()) is not None:
-                report.add(check)
-        if harvester.is_usable and guest.is_usable:
-            report.add(*await content)
-        else:
-            content.cancel()
+async def _check_clusters(context: CommandContext) -> list[Check]:
+    """Return the checks: of the flags, of each cluster, and of what both contain if both respond."""
+    checks = _name_checks(context.settings) if context.is_named else []
+    latency = Latency()
+    with sign_of_life():
+        async with AsyncExitStack() as stack:
+            found = await asyncio.gather(*(_reach(where, context, latency, stack) for where in (HARVESTER, GUEST)))
+            reached = [one for _, one in found if one is not None]
+            of_servers = [_check_server(one, context.settings, latency) for one in reached]
+            content = _check_content(context, *reached) if len(reached) == len(found) else _nothing()
+            *results, of_content = await asyncio.gather(*of_servers, content)
+    by_cluster = {one.where: result for one, result in zip(reached, results, strict=True)}
+    for where, (of_kubeconfig, _) in zip((HARVESTER, GUEST), found, strict=True):
+        checks += [*of_kubeconfig, *by_cluster.get(where, ())]
+    is_usable = all(check.check not in _UNUSABLE or check.result is not Result.FAILED for check in checks)
+    return [*checks, *of_content] if is_usable else checks
+
+
+async def _nothing() -> list[Check]:
+    return []
 
 
 def _name_checks(settings: Settings) -> list[Check]:
@@ -321,27 +308,10 @@ def _name_checks(settings: Settings) -> list[Check]:
     return checks or [Check("flags", NAME_CHECK, Result.OK, f"{settings.harvester.cluster_name!r}")]
 
 
-def _start(cluster: "ClusterCheck", group: asyncio.TaskGroup, stack: AsyncExitStack) -> asyncio.Queue[Check | None]:
-    """Begin with the checks of a cluster, and return the queue in which they arrive; None is the end."""
-    queue: asyncio.Queue[Check | None] = asyncio.Queue()
-
-    async def produce() -> None:
-        try:
-            async for check in cluster.checks(group, stack):
-                queue.put_nowait(check)
-        finally:
-            queue.put_nowait(None)
-
-    group.create_task(produce())
-    return queue
-
-
-async def _read_content(context: CommandContext, harvester: "ClusterCheck", guest: "ClusterCheck") -> list[Check]:
-    """Return the checks of what both clusters contain, once both respond."""
-    of_harvester = await harvester.reached
-    of_guest = await guest.reached
+async def _check_content(context: CommandContext, harvester: Reached, guest: Reached) -> list[Check]:
+    """Return the checks of what both clusters contain."""
     clusters, (lease, of_lease) = await asyncio.gather(
-        list_clusters(context, of_guest, of_harvester), read_lease(context.settings, of_guest)
+        list_clusters(context, guest.client, harvester.client), read_lease(context.settings, guest.client)
     )
     checks: list[Check] = []
     if clusters.name_problem:
@@ -356,113 +326,99 @@ async def _read_content(context: CommandContext, harvester: "ClusterCheck", gues
     checks += check_content(
         clusters.store, is_named=not clusters.name_problem, lease=clusters.settings.leader_election.name
     )
-    checks.append(Check(GUEST, "leader election", *await check_leader(clusters.settings, of_guest, lease, of_lease)))
+    leader = await check_leader(clusters.settings, guest.client, lease, of_lease)
+    checks.append(Check(GUEST, "leader election", *leader))
     return checks
 
 
-def _waits_for(*clusters: "ClusterCheck") -> str:
-    """Return the names of the clusters whose checks are not complete."""
-    titles = [TITLES[cluster.where] for cluster in clusters if not cluster.is_complete]
-    return " and ".join(titles) or "the contents of both clusters"
+async def _reach(
+    where: str, context: CommandContext, latency: Latency, stack: AsyncExitStack
+) -> tuple[list[Check], Reached | None]:
+    """Return the checks of a kubeconfig, and the cluster if its server accepts the credential.
+
+    ``stack`` closes the client.
+    """
+    try:
+        credentials = _load(where, context)
+    except errors.CredentialError as error:
+        return [Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])], None
+    file = Check(where, _FILES[where], *_check_file(credentials, where))
+    client = await stack.enter_async_context(
+        ApiClient(credentials, cluster=where, observer=latency.note, timeout=REQUEST_SECONDS)
+    )
+    version, who = await asyncio.gather(
+        request_or_error(client.read("/version", _decode_version)),
+        request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})),
+    )
+    problem = _error_of(version, who)
+    if problem is not None:
+        return [file, _unusable(problem, credentials, where)], None
+    user = "" if isinstance(who, errors.KubeError) else who.user_info.username
+    return [file], Reached(where, client, version, user)
 
 
-class ClusterCheck:
-    """The checks of one cluster."""
+def _load(where: str, context: CommandContext) -> Credentials:
+    if where == HARVESTER:
+        return harvester_credentials(context.settings.harvester, context.environment)
+    return guest_credentials(context.settings.guest, context.environment)
 
-    def __init__(self, where: str, context: CommandContext, latency: Latency) -> None:
-        self.where = where
-        self.reached: asyncio.Future[ApiClient] = asyncio.get_running_loop().create_future()
-        """The client, once the server has accepted the credential."""
-        self.is_usable = True
-        """Whether no check has failed that others depend on."""
-        self.is_complete = False
-        self._context = context
-        self._latency = latency
 
-    async def checks(self, group: asyncio.TaskGroup, stack: AsyncExitStack) -> AsyncIterator[Check]:
-        """Yield the checks; the tasks of ``group`` read, and ``stack`` closes the client."""
-        async for check in self._all(group, stack):
-            yield check
-        self.is_complete = True
+async def _check_server(reached: Reached, settings: Settings, latency: Latency) -> list[Check]:
+    """Return the checks of a server: those of the permissions only if it is the right one."""
+    where = reached.where
+    client = reached.client
+    credentials = client.credentials
+    credential = Check(where, "credential", *check_credential(credentials, where, reached.user))
+    of_api, permissions = await asyncio.gather(
+        _check_harvester(client, settings) if where == HARVESTER else _check_guest(client),
+        check_permissions(client, where, settings, reached.user),
+    )
+    checks = [
+        Check(where, "server", *_check_answer(reached, latency)),
+        Check(where, "TLS", *_check_tls(credentials)),
+        credential,
+        *of_api[:1],
+    ]
+    if Result.FAILED in {check.result for check in checks}:
+        return checks
+    return [*checks, *permissions, *of_api[1:]]
 
-    async def _all(self, group: asyncio.TaskGroup, stack: AsyncExitStack) -> AsyncIterator[Check]:
-        where = self.where
-        try:
-            credentials = self._load()
-        except errors.CredentialError as error:
-            self.is_usable = False
-            yield Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])
-            return
-        yield Check(where, _FILES[where], *_check_file(credentials, where))
-        client = await stack.enter_async_context(
-            ApiClient(credentials, cluster=where, observer=self._latency.note, timeout=REQUEST_SECONDS)
-        )
-        version, who = await asyncio.gather(
-            request_or_error(client.read("/version", _decode_version)),
-            request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})),
-        )
-        problem = _error_of(version, who)
-        if problem is not None:
-            self.is_usable = False
-            yield _unusable(problem, credentials, where)
-            return
-        self.reached.set_result(client)
-        user = "" if isinstance(who, errors.KubeError) else who.user_info.username
-        async for check in self._of_server(client, credentials, version, user, group):
-            yield check
 
-    def _load(self) -> Credentials:
-        settings = self._context.settings
-        environment = self._context.environment
-        if self.where == HARVESTER:
-            return harvester_credentials(settings.harvester, environment)
-        return guest_credentials(settings.guest, environment)
+async def _check_guest(client: ApiClient) -> list[Check]:
+    """Return a check only for a server that cannot be that of a guest cluster."""
+    if await is_harvester(client):
+        return [Check(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_REMEDY)]
+    return []
 
-    async def _of_server(
-        self, client: ApiClient, credentials: Credentials, version: object, user: str, group: asyncio.TaskGroup
-    ) -> AsyncIterator[Check]:
-        """Yield the checks of a server that responds. Requests that no check needs any more are cancelled."""
-        where = self.where
-        settings = self._context.settings
-        permissions = group.create_task(check_permissions(client, where, settings, user))
-        requests: list[asyncio.Task[Any]] = [permissions]
-        yield Check(where, "server", *self._check_server(credentials, version))
-        yield Check(where, "TLS", *_check_tls(credentials))
-        credential = Check(where, "credential", *check_credential(credentials, where, user))
-        yield credential
-        versions = Check(where, "API versions", Result.OK, "")
-        if where == HARVESTER:
-            cluster = ClusterIdentity.of(settings, client.namespace)
-            example = _example(cluster)
-            admission = group.create_task(check_admission(client, example, cluster))
-            requested = group.create_task(check_requests(client))
-            network = group.create_task(check_network(client, example, settings.nodes.management_network or ""))
-            requests += [admission, requested, network]
-            versions = Check(where, "API versions", *await check_versions(client))
-            yield versions
-        elif await is_harvester(client):
-            versions = Check(where, "API versions", Result.FAILED, guest_is_harvester(client), GUEST_REMEDY)
-            yield versions
-        if Result.FAILED in (credential.result, versions.result):
-            self.is_usable = False
-            for request in requests:
-                request.cancel()
-            return
-        for check in await permissions:
-            yield check
-        if where == HARVESTER:
-            yield Check(where, "requested addresses", *await requested)
-            yield Check(where, "webhook", *await admission)
-            if (selection := await network) is not None:
-                yield Check(where, "network", *selection)
 
-    def _check_server(self, credentials: Credentials, version: object) -> Finding:
-        known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
-        slow = ""
-        if self._latency.is_slow(self.where):
-            slow = f" ({self._latency.of(self.where):.1f} s, slow)"
-        advice = SLOW_REMEDIES[self.where] if slow else ""
-        return Result.OK, f"{credentials.server} answers{slow}{known}", advice
+async def _check_harvester(client: ApiClient, settings: Settings) -> list[Check]:
+    """Return the checks of Harvester: the API versions first, and what depends on them."""
+    cluster = ClusterIdentity.of(settings, client.namespace)
+    example = _example(cluster)
+    versions, requested, admission, network = await asyncio.gather(
+        check_versions(client),
+        check_requests(client),
+        check_admission(client, example, cluster),
+        check_network(client, example, settings.nodes.management_network or ""),
+    )
+    checks = [
+        Check(HARVESTER, API_CHECK, *versions),
+        Check(HARVESTER, "requested addresses", *requested),
+        Check(HARVESTER, "webhook", *admission),
+    ]
+    if network is not None:
+        checks.append(Check(HARVESTER, "network", *network))
+    return checks
+
+
+def _check_answer(reached: Reached, latency: Latency) -> Finding:
+    version = reached.version
+    known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
+    server = reached.client.credentials.server
+    if not latency.is_slow(reached.where):
+        return Result.OK, f"{server} answers{known}", ""
+    seconds = latency.of(reached.where)
+    return Result.OK, f"{server} answers ({seconds:.1f} s, slow){known}", SLOW_REMEDIES[reached.where]
 
 
 def _error_of(version: object, who: object) -> errors.KubeError | None:
@@ -762,6 +718,13 @@ def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[Rendera
         yield from row([check.detail], indent=4)
     if check.advice:
         yield from row([f"→ {check.advice}"], indent=4)
+
+
+def _text(output: Output, checks: Sequence[Check]) -> Iterator[RenderableType]:
+    """Yield the table of checks, and how many there are with each result."""
+    for check in checks:
+        yield from check_lines(check, is_first=check is checks[0], width=output.console.width)
+    yield Text(f"\n{_summary(checks)}")
 
 
 def _summary(checks: Sequence[Check]) -> str:

@@ -151,8 +151,6 @@ class CommandContext(Struct, frozen=True):
     """Whether the command runs in the container of the controller, with its flags and its credentials."""
     is_named: bool = True
     """Whether the name of the cluster is certain: given, or that of the controller in this container."""
-    shows_progress: bool = True
-    """Whether standard error may have lines about what takes long."""
 
 
 class CommandSpec(Struct, frozen=True):

@@ -17,12 +17,19 @@ from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
-from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
+from harvester_ccm.commands.clusters import (
+    TITLES,
+    Clusters,
+    ClusterStore,
+    Connection,
+    Latency,
+    open_clusters,
+    read_clusters,
+)
 from harvester_ccm.commands.events import RecordedEvent
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
-from harvester_ccm.commands.progress import Latency
 from harvester_ccm.commands.runner import (
     OUTPUT,
     CommandContext,

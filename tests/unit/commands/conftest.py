@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harvester_ccm.cli import main
-from harvester_ccm.commands import progress
 from harvester_ccm.names import KUBE_VIP_HOST
 from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.unit.commands import clusters, objects
@@ -46,7 +45,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     """A function that runs ``harvester-ccm`` with the given words; ``proc`` shows the processes of its container."""
     monkeypatch.setenv("COLUMNS", "120")
     # A machine that is busy would add lines to standard error.
-    monkeypatch.setattr(progress, "FIRST_SECONDS", 600.0)
+    monkeypatch.setattr("harvester_ccm.commands.clusters.FIRST_SECONDS", 600.0)
 
     def start(*words: str, proc: Path = Path("/proc")) -> Run:
         code = main(["harvester-ccm", *words], {}, proc=proc)

@@ -1,13 +1,8 @@
 """What operators expect of ``status``: one namespace, all Services, slow servers, and a sign of life."""
 
-import asyncio
-import io
-
 import pytest
 
-from harvester_ccm.commands import progress
-from harvester_ccm.commands.progress import FIRST_SECONDS, REPEAT_SECONDS, Latency, Progress
-from tests.support.clock import jumping_time
+from harvester_ccm.commands.clusters import SLOW_SECONDS, Latency
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
 from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
@@ -37,26 +32,9 @@ def test_slow_server_is_named_with_its_time(run: Runner, serve: ClusterServer, m
 
 def test_latency_is_that_of_the_slowest_answer_to_a_read() -> None:
     latency = Latency()
-    assert not latency.has_answered("harvester")
     for method, status, seconds in (("GET", 200, 1.0), ("GET", 200, 0.5), ("GET", 0, 9.0), ("POST", 201, 9.0)):
         latency.note("harvester", method, "/", status, seconds)
     assert (latency.of("harvester"), latency.is_slow("harvester")) == (1.0, False)
-    latency.note("harvester", "GET", "/", 403, progress.SLOW_SECONDS)
+    latency.note("harvester", "GET", "/", 403, SLOW_SECONDS)
     assert latency.is_slow("harvester")
-    assert not latency.has_answered("guest")
-
-
-@jumping_time
-async def test_command_that_takes_long_says_what_it_waits_for() -> None:
-    stream = io.StringIO()
-    told = Progress(stream, lambda: "Harvester at https://h:6443, which has not responded yet")
-    await asyncio.sleep(FIRST_SECONDS - 0.1)
-    assert stream.getvalue() == ""
-    await asyncio.sleep(0.2)
-    line = "harvester-ccm: waiting for Harvester at https://h:6443, which has not responded yet (1 s)\n"
-    assert stream.getvalue() == line
-    await asyncio.sleep(REPEAT_SECONDS)
-    assert stream.getvalue().count("\n") == 2
-    told.stop()
-    await asyncio.sleep(10 * REPEAT_SECONDS)
-    assert stream.getvalue().count("\n") == 2
+    assert not latency.is_slow("guest")

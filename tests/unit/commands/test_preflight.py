@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore
+from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, Latency
 from harvester_ccm.commands.preflight import (
     DRY_RUN_SECONDS,
     Result,
@@ -20,7 +20,6 @@ from harvester_ccm.commands.preflight import (
     check_requests,
     permissions_of,
 )
-from harvester_ccm.commands.progress import Latency
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
@@ -347,23 +346,6 @@ def test_controller_without_election_beside_a_leader_has_failed(run: Runner, tmp
     assert (
         "w1_x renews Lease kube-system/cloud-controller-manager: two controllers write" in found["leader election"][1]
     )
-
-
-def test_lines_appear_before_the_servers_respond(
-    run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed: list[str] = []
-
-    class Watching(LoopbackApi):
-        def answer(self, method: str, target: str, body: objects.Json) -> tuple[int, objects.Json]:
-            printed.append(capsys.readouterr().out)
-            return super().answer(method, target, body)
-
-    guest = LoopbackApi([objects.home(), objects.lease()], clusters.GUEST_GROUPS)
-    with two_clusters(guest, Watching([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
-        run("preflight", *flags)
-    first = next(text for text in printed if text)
-    assert [line.split()[1] for line in first.splitlines()] == ["CHECK", "cluster", "cloud-config"]
 
 
 def test_slow_server_is_named_in_its_line(run: Runner, serve: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> None:
