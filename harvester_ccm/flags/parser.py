@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from harvester_ccm.flags import types
 from harvester_ccm.flags.table import FLAGS, Flag, Group
 
 REFERENCE: Final = "docs/reference/flags.md"
@@ -30,8 +29,6 @@ class FlagValues(Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Errors of the command line. Flags with an invalid value have their default."""
-    replaced: tuple[str, ...] = ()
-    """A message for each flag whose value was replaced by the nearest sensible one."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -61,7 +58,6 @@ def parse_command_line(
         ignored=_texts(value.ignored for value in values),
         arguments=tuple(arguments),
         problems=_texts([*problems, *(value.problem for value in values)]),
-        replaced=_texts(value.replaced for value in values),
     )
 
 
@@ -82,8 +78,6 @@ class _Value(Struct, frozen=True):
     """The error in the command line; empty if there is none."""
     ignored: str = ""
     """The message about a flag without effect; empty if it has one, or its default."""
-    replaced: str = ""
-    """The message about a value that was replaced; empty if it was not."""
 
 
 def _value(flag: Flag, texts: Sequence[str | None]) -> _Value:
@@ -102,11 +96,10 @@ def _value(flag: Flag, texts: Sequence[str | None]) -> _Value:
         combined = tuple(chain.from_iterable(parsed))
     else:
         given = given[-1:]
-    value, replaced = _sensible(flag, combined, given[-1])
     ignored = ""
-    if flag.group is Group.ACCEPTED and value != default:
+    if flag.group is Group.ACCEPTED and combined != default:
         ignored = f"--{flag.name} has no effect: {flag.meaning}"
-    return _Value(flag, value, ",".join(given), ignored=ignored, replaced=replaced)
+    return _Value(flag, combined, ",".join(given), ignored=ignored)
 
 
 def _options(flag: Flag) -> list[str]:
@@ -157,17 +150,6 @@ def _parse(flag: Flag, text: str | None) -> Any:
         return flag.kind.parse(text)
     except ValueError as error:
         raise ValueError(f"--{flag.name} is {text!r}; {error}") from None
-
-
-def _sensible(flag: Flag, value: Any, text: str) -> tuple[Any, str]:
-    """Return the value to use, and a message if it is not the one in the command line."""
-    if flag.kind.nearest is None:
-        return value, ""
-    nearest = flag.kind.nearest(value)
-    if nearest == value:
-        return value, ""
-    unit = "s" if flag.kind.name == types.DURATION.name else ""
-    return nearest, f"--{flag.name} is {text!r}; {nearest:g}{unit} is used"
 
 
 def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) -> None:

@@ -75,7 +75,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         ),
         logging=config.LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
         controllers=_controllers(flags["controllers"]),
-        warnings=(*filter(None, [cluster_name_warning(cluster_name)]), *flags.replaced),
+        warnings=tuple(filter(None, [cluster_name_warning(cluster_name)])),
     )
     guest = settings.guest
     server = settings.server

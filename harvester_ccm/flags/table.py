@@ -62,7 +62,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "default. Without it, the kubelet's address, the current InternalIP or --node-ip-cidr selects the interface, "
          "and otherwise a new Node uses its first one."),
     Flag("concurrent-service-syncs", types.WORKERS, "16", Group.SERVICES,
-         "Number of Services that are reconciled at the same time, at most 1000. The default of the Go provider is 1."),
+         "Number of Services that are reconciled at the same time. The default of the Go provider is 1."),
     Flag("require-load-balancer-class", types.SWITCH, "false", Group.SERVICES,
          f"Manage only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}, and those that this controller "
          "has managed before. kube-vip announces the class only if its lb_class_name is this class; the chart's value "
@@ -85,7 +85,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          types.seconds_between(1, types.MAX_SECONDS, "a duration of at least 1s"), "10m", Group.SERVICES,
          "Interval between two checks for orphaned load balancers, at least 1s. The first check is at start."),
     Flag("concurrent-node-syncs", types.WORKERS, "32", Group.NODES,
-         "Number of Nodes that are reconciled at the same time, at most 1000. The default of the Go provider is 1."),
+         "Number of Nodes that are reconciled at the same time. The default of the Go provider is 1."),
     Flag("disable-annotation-alpha-provided-ip-addr", types.SWITCH, "false", Group.NODES,
          f"Ignore the Node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}."),
     Flag("disable-hostname-lookup", types.SWITCH, "false", Group.NODES,
@@ -99,10 +99,10 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag("node-ip-cidr", types.NODE_RANGES, "", Group.NODES,
          "CIDRs or IP addresses, at most one for each IP family. The first address inside is the InternalIP."),
     Flag("node-monitor-period", types.PERIOD, "5s", Group.NODES,
-         "Interval between two checks of the VM of a Node that is not Ready, at least 100ms. After twelve intervals "
+         "Interval between two checks of the VM of a Node that is not Ready. After twelve intervals "
          "without a report of the InternalIP, it is replaced."),
     Flag("node-status-update-frequency", types.PERIOD, "5m", Group.NODES,
-         "Maximum time between two comparisons of a Node's addresses with its VM, at least 100ms. A change of the VM "
+         "Maximum time between two comparisons of a Node's addresses with its VM. A change of the VM "
          "triggers one."),
     Flag("kubeconfig", types.FILE, "", Group.GUEST,
          "Kubeconfig file of this cluster. Default: the files in the environment variable KUBECONFIG, merged as by "
@@ -118,10 +118,10 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Reconcile only while this process holds the Lease, so that one of several replicas is active."),
     Flag("leader-elect-lease-duration", types.LEASE_DURATION, "15s", Group.LEADER,
          "Time after which another process can acquire a Lease that was not renewed, at least 1s."),
-    Flag("leader-elect-renew-deadline", types.RENEW_DEADLINE, "10s", Group.LEADER,
+    Flag("leader-elect-renew-deadline", types.DURATION, "10s", Group.LEADER,
          "Time for which the leader retries a renewal before it exits, at least 500ms. Less than the lease duration."),
-    Flag("leader-elect-retry-period", types.LEASE_PERIOD, "2s", Group.LEADER,
-         "Interval between two attempts to acquire or renew the Lease, at least 100ms."),
+    Flag("leader-elect-retry-period", types.DURATION, "2s", Group.LEADER,
+         "Interval between two attempts to acquire or renew the Lease."),
     Flag("leader-elect-resource-lock", types.TEXT, "leases", Group.LEADER,
          "Kind of the lock object. The only valid value is leases."),
     Flag("leader-elect-resource-name", types.TEXT, "cloud-controller-manager", Group.LEADER,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harvester_ccm.config import CONTROLLERS
 from harvester_ccm.netip import IPNetwork, parse_range
@@ -26,8 +25,6 @@ MAX_INT32: Final = 2**31 - 1
 """Maximum of an integer of Go's type ``int32``, and of the duration of a Lease in seconds."""
 MAX_SECONDS: Final = 2562047 * 3600.0
 """Maximum of Go's type ``Duration``, in whole hours."""
-MIN_PERIOD_SECONDS: Final = 0.1
-MAX_WORKERS: Final = 1000
 
 
 class Kind(Struct, frozen=True):
@@ -40,9 +37,6 @@ class Kind(Struct, frozen=True):
     """Whether the flag without a value means true."""
     appends: bool = False
     """Whether the values of repeated flags are joined. Otherwise, the last one counts."""
-    nearest: Callable[[Any], Any] | None = None
-    """Returns the sensible value that is used instead of a valid one. A flag of the Go provider never rejects what the
-    Go provider accepts, but a period of a nanosecond would occupy a processor and the API server."""
 
 
 def parse_bool(text: str) -> bool:
@@ -172,23 +166,6 @@ def seconds_between(minimum: float, maximum: float, expected: str) -> Kind:
     return _limited(DURATION, lambda seconds: minimum <= seconds <= maximum, expected)
 
 
-def raised_to(minimum: float, kind: Kind) -> Kind:
-    """Return a type of durations of which the positive ones are at least ``minimum`` seconds."""
-
-    def nearest(seconds: float) -> float:
-        if seconds <= 0:
-            # Zero has its own error.
-            return seconds
-        return max(seconds, minimum)
-
-    return replace(kind, nearest=nearest)
-
-
-def lowered_to(maximum: int, kind: Kind) -> Kind:
-    """Return a type of integers of which ``maximum`` replaces larger ones."""
-    return replace(kind, nearest=lambda value: min(value, maximum))
-
-
 SWITCH: Final = Kind("bool", parse_bool, is_switch=True)
 VERSION: Final = Kind("bool", lambda text: text == "raw" or text.startswith("v") or parse_bool(text), is_switch=True)
 TEXT: Final = Kind("string", str)
@@ -198,12 +175,9 @@ CONTROLLER_LIST: Final = Kind("list", parse_controllers, appends=True)
 INT: Final = Kind("int", parse_int)
 PORT: Final = _limited(INT, lambda port: 0 <= port <= 65535, "a port up to 65535, or 0 for none")
 DURATION: Final = Kind("duration", parse_duration)
-PERIOD: Final = raised_to(MIN_PERIOD_SECONDS, _limited(DURATION, lambda seconds: seconds > 0, "a duration above zero"))
-LEASE_PERIOD: Final = raised_to(MIN_PERIOD_SECONDS, DURATION)
-RENEW_DEADLINE: Final = raised_to(5 * MIN_PERIOD_SECONDS, DURATION)
-"""Long enough for the shortest period between two attempts."""
+PERIOD: Final = _limited(DURATION, lambda seconds: seconds > 0, "a duration above zero")
 LEASE_DURATION: Final = _limited(DURATION, lambda seconds: seconds <= MAX_INT32, f"a duration of at most {MAX_INT32}s")
-WORKERS: Final = lowered_to(MAX_WORKERS, between(1, MAX_INT32))
+WORKERS: Final = between(1, MAX_INT32)
 _TLS12: Final = dict.fromkeys(("", "VersionTLS10", "VersionTLS11", "VersionTLS12"), "1.2")
 TLS_VERSION: Final = one_of({**_TLS12, "VersionTLS13": "1.3"})
 """Lowest version to serve. Nothing below 1.2 is ever offered."""
