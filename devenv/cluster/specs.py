@@ -83,7 +83,10 @@ def run_specs(cluster: Cluster, names: Sequence[str]) -> Iterator[SpecResult]:
     directory = cluster.setup.out / "specs"
     directory.mkdir()
     with ThreadPoolExecutor(cluster.setup.parallel) as pool:
-        runs = [pool.submit(_run, cluster, kubeconfig, directory / f"{number:02}", name) for number, name in enumerate(names, 1)]
+        runs = [
+            pool.submit(_run, cluster, kubeconfig, directory / f"{number:02}", name)
+            for number, name in enumerate(names, 1)
+        ]
         for run in as_completed(runs):
             yield run.result()
 
@@ -153,7 +156,9 @@ def _run(cluster: Cluster, kubeconfig: Path, files: Path, name: str) -> SpecResu
     report = files.with_suffix(".json")
     options = ["--ginkgo.v", f"--ginkgo.focus=^.*{pattern}", f"--ginkgo.json-report={report}"]
     began = time.monotonic()
-    child = ChildProcess.start("e2e.test", [*_command(cluster, kubeconfig), *options], log_file=files.with_suffix(".log"))
+    child = ChildProcess.start(
+        "e2e.test", [*_command(cluster, kubeconfig), *options], log_file=files.with_suffix(".log")
+    )
     try:
         is_ended = child.wait(SPEC_SECONDS)
     finally:

@@ -360,7 +360,10 @@ AFTER_WITHDRAWAL: dict[str, tuple[Situation, str]] = {
             f"record: published, {ADDRESS}, again, to respell"
         ),
     ),
-    "noted within a second: touched": (Situation(UP, PUBLISHED, ANNOUNCE, Timers(1.0, 0, 1.0)), "waiting; touch; noted"),
+    "noted within a second: touched": (
+        Situation(UP, PUBLISHED, ANNOUNCE, Timers(1.0, 0, 1.0)),
+        "waiting; touch; noted",
+    ),
     "published a moment ago": (Situation(RETURNING, PUBLISHED, ANNOUNCE, Timers(0.2, 0, 0.2)), "waiting; in 0.8 s"),
     "not noted within a second: respelled": (
         Situation(RETURNING, PUBLISHED, ANNOUNCE, Timers(1.0, 0, 1.0)),
