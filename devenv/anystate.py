@@ -7,6 +7,7 @@ no controller runs, and starts the controller. Requires Linux, root and unshare(
 import argparse
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -28,7 +29,7 @@ from devenv.realkubevip import ANNOUNCER, open_stage
 from devenv.scenariosteps import groups_of
 from devenv.stage import Stage
 from devenv.watch import Document, Mirror, addresses_in, annotations_of
-from harvester_ccm.names import IP_POOL, IPAM, LOAD_BALANCER_READY
+from harvester_ccm.names import IP_POOL, IPAM, LOAD_BALANCER_READY, Reason
 
 QUIET_SECONDS: Final = 1.5
 """Without any change, after which the next steps follow."""
@@ -38,7 +39,9 @@ HEALED_SECONDS: Final = 180.0
 STEADY_SECONDS: Final = 20.0
 """Time for which all of them must stay right."""
 HEALS_SINCE: Final = (1, 1, 2)
-"""The first kube-vip that announces a Service again from any state; with an older one, a Warning is enough."""
+"""The first kube-vip that announces a Service again from any state; an older one may have to be restarted."""
+ASKS_FOR_RESTART: Final = frozenset({Reason.NOT_ANNOUNCED, Reason.DHCP_LEASE_PENDING})
+"""Reasons of the Warnings that say so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,24 +216,25 @@ async def _heal(watcher: Watcher, subjects: Sequence[Subject]) -> dict[Subject, 
 async def _report(
     stage: Stage, version: str, subjects: Sequence[Subject], left: dict[Subject, str], seconds: dict[Subject, float]
 ) -> int:
-    """Print the result of each Service, and return the number of failed ones."""
-    failed = 0
+    """Print the result of each Service and their numbers, and return the number of failed ones."""
+    verdicts: Counter[str] = Counter()
     for subject in subjects:
-        result = f"ok after {seconds.get(subject, 0):.1f} s"
+        verdict, result = "ok", f"after {seconds.get(subject, 0):.1f} s"
         if subject in left:
             warnings = sorted({event.reason for event in await stage.told(subject.name) if event.type == "Warning"})
             verdict = _verdict(subject.state, version, warnings)
-            failed += verdict == "FAILED"
-            result = f"{verdict}: {left[subject]}. Warnings: {', '.join(warnings) or 'none'}"
-        print(f"{subject.name}  {subject.state.name}: {result}", flush=True)
-    return failed
+            result = f"{left[subject]}. Warnings: {', '.join(warnings) or 'none'}"
+        verdicts[verdict] += 1
+        print(f"{subject.name}  {subject.state.name}: {verdict}: {result}", flush=True)
+    print(", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()), flush=True)
+    return verdicts["FAILED"]
 
 
 def _verdict(state: PriorState, version: str, warnings: Sequence[str]) -> str:
     """Return what it means that a Service is not right."""
-    if state.is_hidden:
-        return "looks healthy"
-    return "told" if version_of(version) < HEALS_SINCE and warnings else "FAILED"
+    if version_of(version) < HEALS_SINCE and not ASKS_FOR_RESTART.isdisjoint(warnings):
+        return "told"
+    return "looks healthy" if state.is_hidden else "FAILED"
 
 
 def main() -> None:
