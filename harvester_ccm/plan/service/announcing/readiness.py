@@ -184,7 +184,7 @@ def touch_not_permitted(snapshot: ServiceSnapshot, event_type: Literal["Normal",
     service = snapshot.service
     reason = Reason.NOT_ANNOUNCED if event_type == "Warning" else Reason.ANNOUNCEMENT_UNKNOWN
     cause = (
-        "Since version 1.2, kube-vip announces the address of a changed Service only after a change of one of its "
+        "kube-vip 1.2 up to 1.2.3 announces the address of a changed Service only after a change of one of its "
         "EndpointSlices, which this controller is not permitted to make"
     )
     remedy = "Grant list and patch on endpointslices (chart: rbac.endpointSlices), or change an EndpointSlice yourself"

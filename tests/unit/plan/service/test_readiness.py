@@ -271,6 +271,7 @@ def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_mis
     snapshot.remembered.endpoints = Endpoints(Reading.EXIST)
     snapshot.remembered.is_touch_refused = True
     (warning,) = plan_service(snapshot).events
+    assert "kube-vip 1.2 up to 1.2.3 announces" in warning.message
     assert "not permitted to make" in warning.message
     assert "Grant list and patch on endpointslices (chart: rbac.endpointSlices)" in warning.message
     noted = published(Step.PUBLISHED, more=NOTED)
