@@ -25,6 +25,7 @@ from devenv.audit import AuditLog
 from devenv.binaries import require
 from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes, address_of
+from devenv.harvester.admission import CLUSTER as ANNOTATION_OF_CLUSTER
 from devenv.harvester.endpoints import is_dummy
 from devenv.harvester.machines import Kind, Machine, Machines, instance_document
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, POOLS, SLICES, is_ready
@@ -37,7 +38,7 @@ from devenv.machine import NETWORK_TOOLS, require_root, require_tools
 from devenv.process import DevenvError, run_directory
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
 from devenv.stage import VM_NAMESPACE, Scene, Stage, Told, until
-from devenv.watch import Document, key_of
+from devenv.watch import Document, annotations_of, key_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import AdmissionDenied
@@ -46,6 +47,7 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
+    LB_SELECT_NETWORK,
     LB_SERVICE_NAME,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
@@ -461,6 +463,7 @@ async def _two_nics(play: Play) -> AsyncIterator[None]:
     machine = Machine.of_kind(Kind.RANCHER, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=tuple(NETWORKS_OF_VMS))
     machines = Machines(play.stage.host)
     await machines.create(machine, "127.77.0.200", "127.78.0.200")
+    await _webhook_finds_network(play, machine.networks[0])
     mapping = {"interface-nad-mapping": json.dumps(dict.fromkeys(NETWORKS_OF_VMS, "lo"))}
     config_map = {"metadata": {"name": NAD_MAPPING_NAME, "namespace": NAD_MAPPING_NAMESPACE}, "data": mapping}
     await play.stage.guest.create(CONFIG_MAPS, config_map, namespace=NAD_MAPPING_NAMESPACE)
@@ -497,6 +500,23 @@ async def _create_pool_of_network(play: Play, name: str, subnet: str, network: s
         return True
 
     await until(is_created, within=60, what=f"pool {name}")
+
+
+async def _webhook_finds_network(play: Play, network: str) -> None:
+    """Return when the webhook has the VMs in its cache: a dry run of a load balancer gets their network."""
+    trial = {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "metadata": {"name": "trial", "annotations": {ANNOTATION_OF_CLUSTER: CLUSTER_NAME}},
+        "spec": {"workloadType": "cluster", "ipam": "pool"},
+    }
+    path = LOAD_BALANCERS.path(VM_NAMESPACE)
+
+    async def is_found() -> bool:
+        answer = await play.stage.host.request("POST", path, params={"dryRun": "All"}, body=trial)
+        return annotations_of(LOAD_BALANCERS.decode(answer)).get(LB_SELECT_NETWORK, "") == network
+
+    await until(is_found, within=60, what=f"network {network} of the VMs in a dry run")
 
 
 async def networks(play: Play) -> None:
@@ -605,14 +625,15 @@ async def page_pool(play: Play) -> None:
     await _create_network(play, NETWORK_OF_VMS)
     await play.harvester.create_pool("lan", "127.77.0.0/24", selector=_selector_of_pages())
     machines = Machines(play.stage.host)
-    for kind in (Kind.PLAIN, Kind.RANCHER):
+    for kind, network in ((Kind.PLAIN, ""), (Kind.RANCHER, NETWORK_OF_VMS)):
         machine = Machine.of_kind(kind, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=(NETWORK_OF_VMS,))
         await machines.create(machine, "127.77.0.200")
+        await _webhook_finds_network(play, network)
         await play.create("web")
-        if kind is Kind.RANCHER:
-            told = await _warned(play, "web", f"whose network is {NETWORK_OF_VMS}")
+        if network:
+            told = await _warned(play, "web", f"whose network is {network}")
             play.figures.append(f"{told.reason}: {told.message}")
-            await play.stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": {"network": NETWORK_OF_VMS}}})
+            await play.stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": {"network": network}}})
         (service,) = await play.stage.served("web", within=WITHIN)
         _expect(service.addresses[0].startswith("127.77."), f"{service.addresses} are of the pool")
         await play.delete("web")
