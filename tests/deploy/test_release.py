@@ -111,6 +111,24 @@ def test_release_has_the_version_of_its_files(checkout: Path, tag: str, says: st
     assert says in done.stdout
 
 
+@pytest.mark.parametrize(("tagged", "code"), [("origin/main", 0), ("origin/main~1", 0), ("origin/topic", 1)])
+def test_only_a_commit_on_main_is_released(tmp_path: Path, tagged: str, code: int) -> None:
+    """The commit is checked out as the action does it: detached, with all branches of the remote."""
+    commit = "git -c user.name=me -c user.email=me@example.org commit --quiet --allow-empty --message"
+    history = f"git init --quiet --initial-branch=main remote; cd remote; {commit} one; {commit} two"
+    branch = f"git switch --quiet --create topic HEAD~1; {commit} three; cd .."
+    clone = f"git clone --quiet remote clone; cd clone; git checkout --quiet --detach {tagged}"
+    assert run(f"{history}; {branch}; {clone}", {}, tmp_path).returncode == 0
+    done = run(script("The tagged commit is on main"), {"GITHUB_REF_NAME": TAG}, tmp_path / "clone")
+    assert done.returncode == code, done.stderr
+    assert ("is not on the branch main" in done.stdout) == bool(code)
+
+
+def test_nothing_is_published_before_tests_and_checks() -> None:
+    assert set(job("image")["needs"]) == {"test", "version", "audit"}
+    assert [job(name)["needs"] for name in ("publish", "package")] == ["image", "image"]
+
+
 def test_release_has_a_section_in_the_changelog(checkout: Path) -> None:
     (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
     done = run(script("Tag, package and chart have the same version"), {"GITHUB_REF_NAME": TAG}, checkout)
