@@ -90,7 +90,8 @@ def test_cluster_without_policies_gets_none(version: str, setting: str) -> None:
         ((), "true"),
         (
             ("kube-vip.harvesterClass=required",),
-            f"has(oldObject.metadata.annotations) && '{names.ANNOUNCED_AS}' in oldObject.metadata.annotations",
+            "[object, oldObject].exists(one, has(one.metadata.annotations) &&"
+            f" '{names.ANNOUNCED_AS}' in one.metadata.annotations)",
         ),
     ],
     ids=["any class", "class required"],
@@ -224,6 +225,56 @@ def test_tenant_cannot_set_what_programs_write(denying: ControlPlane, tenant: Re
 
 
 @pytest.mark.apiserver
+@pytest.mark.parametrize("address", ["10.0.0.2", "::ffff:10.0.0.2", "web.example.org"])
+@pytest.mark.security("removed unless `spec.loadBalancerIP` names another address")
+def test_tenant_cannot_have_kube_vip_read_the_specification(
+    denying: ControlPlane, tenant: RestClient, address: str
+) -> None:
+    """Without its annotation, kube-vip announces the address in the specification."""
+    create(denying, "web", SERVED)
+    without = annotated(names.KUBE_VIP_ADDRESSES, None)
+    with pytest.raises(RefusedError, match="without it, kube-vip announces spec.loadBalancerIP"):
+        tenant.request("PATCH", f"{SERVICES}/web", body={**without, "spec": {"loadBalancerIP": address}})
+    assert status_of(tenant, "PATCH", f"{SERVICES}/web", {"spec": {"loadBalancerIP": address}}) == 200
+    assert status_of(tenant, "PATCH", f"{SERVICES}/web", without) == 403
+    assert status_of(tenant, "PATCH", f"{SERVICES}/web", annotated(names.KUBE_VIP_ADDRESSES, "")) == 200
+    create(denying, "honored", SERVED, loadBalancerIP=SERVED[names.KUBE_VIP_ADDRESSES])
+    assert status_of(tenant, "PATCH", f"{SERVICES}/honored", without) == 200
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    "carried",
+    [
+        {"metadata": {"annotations": {names.KUBE_VIP_ADDRESSES: "10.0.0.2"}}},
+        {"metadata": {"annotations": {names.ANNOUNCED_AS: "{}"}}},
+        {"spec": {"loadBalancerIP": "10.0.0.2"}},
+    ],
+    ids=["address", "record", "specification"],
+)
+@pytest.mark.parametrize("other", [{"type": "ClusterIP"}, {"loadBalancerClass": "x/y"}], ids=["type", "class"])
+@pytest.mark.security("also when it gets the type LoadBalancer")
+def test_tenant_cannot_set_anything_by_a_change_of_the_type(
+    denying: ControlPlane, tenant: RestClient, carried: Json, other: dict[str, str]
+) -> None:
+    """While the Service has another type or class, nothing of it is announced, and the policy does not concern it."""
+    ports = {"allocateLoadBalancerNodePorts": None} if "type" in other else {}
+    create(denying, "web", **other, **ports)
+    path = f"{SERVICES}/web"
+    back = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
+    tenant.request("PATCH", path, body=carried)
+    tenant.request("PATCH", path, body={"spec": {"type": "ClusterIP"}})
+    with pytest.raises(RefusedError, match="is set by kube-vip and the cloud controller"):
+        tenant.request("PATCH", path, body={"spec": back})
+    tenant.request("PATCH", path, body={"metadata": {"annotations": None}, "spec": {"loadBalancerIP": None}})
+    spec = {**back, **carried.get("spec", {})}
+    assert status_of(tenant, "PATCH", path, {**carried, "spec": spec}) == 403, "all in one patch"
+    left_over = annotated(names.KUBE_VIP_HOST, "node-1")
+    tenant.request("PATCH", path, body=left_over)
+    assert status_of(tenant, "PATCH", path, {"spec": back}) == 200, "kube-vip never removes its note"
+
+
+@pytest.mark.apiserver
 @pytest.mark.security("the label `cloudprovider.harvesterhci.io/primary-service`")
 def test_tenant_cannot_set_the_label_of_a_secondary(denying: ControlPlane, tenant: RestClient) -> None:
     create(denying, "web")
@@ -240,12 +291,12 @@ def test_refusal_names_the_setting_that_does_the_same(denying: ControlPlane, ten
     create(denying, "web")
     with pytest.raises(RefusedError) as refused:
         tenant.request("PATCH", f"{SERVICES}/web", body=annotated(names.KUBE_VIP_ADDRESSES, "10.0.0.2"))
-    for word in ("spec.loadBalancerIP", names.REQUESTED_ADDRESS, names.PRIMARY_SERVICE, "It can be removed"):
+    for word in ("spec.loadBalancerIP", names.REQUESTED_ADDRESS, names.PRIMARY_SERVICE, "It can be emptied"):
         assert word in str(refused.value)
 
 
 @pytest.mark.apiserver
-@pytest.mark.security("Such a value can always be removed, emptied or left as it is")
+@pytest.mark.security("Such a value can always be emptied or left as it is, and removed")
 @pytest.mark.parametrize("key", WRITTEN)
 def test_removing_emptying_and_not_changing_are_permitted(denying: ControlPlane, tenant: RestClient, key: str) -> None:
     create(denying, "web", {**SERVED, key: "before"})
