@@ -54,20 +54,6 @@ async def test_new_node_has_its_addresses_before_the_taint_is_removed() -> None:
 
 
 @jumping_time
-async def test_initialization_of_a_node_is_logged_once() -> None:
-    scene = NodeWorld()
-    scene.boot(ZONED, "10.0.0.1")
-    with capture_logs() as logs:
-        async with scene.live():
-            scene.join("w1", system_uuid=ZONED.system_uuid)
-            await initialised(scene, ["w1"])
-            await until(lambda: scene.told("w1"))
-    updates = [entry for entry in logs if entry["event"] == "node updated"]
-    assert [entry["log_level"] for entry in updates] == ["debug", "info"]
-    assert updates[1]["provider_id"]
-
-
-@jumping_time
 async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> None:
     scene = NodeWorld()
     scene.boot(machine("other"), "10.0.0.9")
@@ -186,20 +172,6 @@ def test_node_recreated_during_its_initialization(done: int) -> None:
 
 
 @jumping_time
-async def test_deletion_of_the_node_with_the_provider_id_frees_its_vm() -> None:
-    scene = NodeWorld()
-    uid = scene.boot(ZONED, "10.0.0.1")
-    left_over = scene.join("old-name", ready="Unknown")
-    scene.guest_server.put(NODE, {**left_over, "spec": {"providerID": f"harvester://{uid}"}})
-    async with scene.live():
-        scene.join("w1")
-        await until(lambda: scene.told("w1") == ["VMInUse"])
-        scene.guest_server.remove(NODE, "old-name")
-        assert await initialised(scene, ["w1"]) < 0.2
-    assert scene.provider_id("w1") == f"harvester://{uid}"
-
-
-@jumping_time
 async def test_vm_with_an_unreadable_vmi_is_not_reported_as_stopped() -> None:
     scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
@@ -261,21 +233,6 @@ async def test_address_that_another_program_wrote_to_a_service_blocks_no_new_nod
         await until(lambda: scene.told("w1"))
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
     assert scene.told("w1") == ["Synced"]
-
-
-@jumping_time
-async def test_event_names_the_service_that_had_an_address_until_recently() -> None:
-    scene = NodeWorld()
-    async with scene.live():
-        scene.guest_server.put(SERVICE, ANNOUNCED)
-        await asyncio.sleep(1)
-        scene.guest_server.remove(SERVICE, "shop/web")
-        scene.boot(ZONED, VIP)
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await until(lambda: scene.told("w1") == ["NoAddress"])
-        text = scene.guest_server.events()[0]["message"]
-        assert f"{VIP} is unusable (virtual IP of Service shop/web, which had it in the last 120 s)" in text
-        await until(lambda: scene.taints("w1") == [], LINGER_SECONDS + DEFAULTS.status_period)
 
 
 @jumping_time

@@ -102,23 +102,6 @@ def test_identities_in_their_order(target: Node, vms: list[VirtualMachine], expe
     assert found(target, *vms) == expected
 
 
-@pytest.mark.parametrize("provider_id", ["k3s://w1", "rke2://w1", "talos://metal/10.0.0.1", "aws:///eu/i-1"])
-def test_event_about_a_foreign_provider_id_names_the_usual_causes(provider_id: str) -> None:
-    target = node(provider_id=provider_id)
-    problem = find_vm(store([], nodes=[target]), target).problem
-    assert problem is not None
-    assert problem.cause == f"Provider ID {provider_id} is another provider's, so the Node is ignored"
-    causes = (
-        "second cloud controller manager",
-        "K3s with --disable-cloud-controller",
-        "RKE2",
-        "Talos",
-        "--provider-id",
-    )
-    assert all(cause in problem.remedy for cause in causes)
-    assert problem.remedy in problem.message, "the message is complete"
-
-
 @pytest.mark.parametrize(
     ("name", "hostnames", "expected"),
     [
