@@ -24,7 +24,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
@@ -41,7 +40,6 @@ from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
 from harvester_ccm.kube.errors import CredentialError, Forbidden, KubeError
 from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
 from harvester_ccm.kube.write_limit import WriteRateLimiter
-from harvester_ccm.netip import plain_address
 from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
@@ -64,21 +62,17 @@ _HEADERS: Final = {
 MAX_REVIEWS: Final = 4
 """Callers that are reviewed at a time, so that no client can make this process flood the API server."""
 REVIEW_BURST: Final = 20
-"""Reviews of tokens that were not accepted before, at once, for the callers at one address."""
+"""Reviews at once for the callers at one address."""
 REVIEW_INTERVAL_SECONDS: Final = 0.5
 """Afterwards, time between two such reviews."""
-IPV6_CLIENT: Final = 64
-"""Bits of an IPv6 address that stand for one caller: a machine can have all addresses of such a network."""
 DECISION_SECONDS: Final = 10.0
 """Time for which a decision about a token is used again, as in the Go framework."""
-MAX_ACCEPTED: Final = 100
-"""Tokens that are remembered because they were accepted. A Prometheus has one at a time."""
 REVIEW_TIMEOUT_SECONDS: Final = 10.0
 NOT_GRANTED: Final = (
     "callers cannot be checked: the service account of this controller cannot create "
     "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served\n"
 )
-TOO_MANY_REVIEWS: Final = "too many tokens that were not accepted before; try again later\n"
+TOO_MANY_REVIEWS: Final = "too many tokens from this address; try again later\n"
 NOT_CHECKED: Final = "callers cannot be checked: the API server of this cluster is unavailable\n"
 ISSUE_TIMEOUT_SECONDS: Final = 30.0
 _ISSUER: Final = Path(__file__).with_name("issuer.py")
@@ -102,34 +96,30 @@ _Caller: TypeAlias = tuple[bytes, str]
 class AccessReviewer:
     """Decides about callers with reviews by the guest's API server.
 
-    A decision is cached for ``DECISION_SECONDS``. Reviews for tokens that were not accepted before are limited to a
-    burst and a rate for each address, and a caller beyond them is refused at once. Tokens that were accepted before
-    have reviews of their own. So a scraper is served while a client at another address sends made-up tokens, also
-    with the first request after its token was rotated.
+    A decision is cached for ``DECISION_SECONDS``. Reviews are limited to a burst and a rate for each address, and a
+    caller beyond them is refused at once. So a scraper is served while a client at another address sends made-up
+    tokens.
     """
 
     def __init__(self, guest: ApiClient) -> None:
         self._guest = guest
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
-        self._accepted_slots = asyncio.Semaphore(MAX_REVIEWS)
         self._limiter = WriteRateLimiter(REVIEW_BURST, REVIEW_INTERVAL_SECONDS)
         self._decisions: dict[_Caller, tuple[float, _Decision]] = {}
         """Decisions with the loop time at which each expires, the earliest first."""
-        self._accepted: dict[_Caller, None] = {}
-        """Callers that were allowed at their last review, the least recent first."""
 
     async def check(self, authorization: str, path: str, address: str) -> None:
         """Return if the caller with this ``Authorization`` header can read ``path``; ``address`` is where it is from.
 
-        Raises aiohttp's HTTPUnauthorized, HTTPForbidden, HTTPTooManyRequests if too many unknown tokens were reviewed,
-        or HTTPServiceUnavailable if the API server does not decide.
+        Raises aiohttp's HTTPUnauthorized, HTTPForbidden, HTTPTooManyRequests if too many tokens were reviewed, or
+        HTTPServiceUnavailable if the API server does not decide.
         """
         token = _bearer_token(authorization, path)
         # Only a hash of the token is kept in memory.
         caller = hashlib.sha256(token.encode()).digest(), path
         decision = self._cached(caller)
         if decision is None:
-            decision = await self._decide(token, caller, _client_at(address))
+            decision = await self._decide(token, caller, address)
         if not decision.is_authenticated:
             raise _unauthorized("the bearer token is not accepted by the API server of this cluster")
         if not decision.is_allowed:
@@ -142,17 +132,14 @@ class AccessReviewer:
             return None
         return decision
 
-    async def _decide(self, token: str, caller: _Caller, client: str) -> _Decision:
-        """Return the decision of the API server about a caller. ``client`` has the limit of reviews."""
-        slots = self._accepted_slots
-        if caller not in self._accepted:
-            if self._limiter.delay(client) > 0:
-                raise web.HTTPTooManyRequests(text=TOO_MANY_REVIEWS, headers={"Retry-After": "1"})
-            self._limiter.record(client)
-            slots = self._slots
+    async def _decide(self, token: str, caller: _Caller, address: str) -> _Decision:
+        """Return the decision of the API server about a caller. ``address`` has the limit of reviews."""
+        if self._limiter.delay(address) > 0:
+            raise web.HTTPTooManyRequests(text=TOO_MANY_REVIEWS, headers={"Retry-After": "1"})
+        self._limiter.record(address)
         path = caller[1]
         try:
-            async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS), slots:
+            async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS), self._slots:
                 decision = await self._review(token, path)
         except Forbidden as error:
             raise web.HTTPForbidden(text=NOT_GRANTED) from error
@@ -171,11 +158,6 @@ class AccessReviewer:
             if expires_at > now:
                 break
             del self._decisions[first]
-        self._accepted.pop(caller, None)
-        if decision.is_allowed:
-            self._accepted[caller] = None
-        if len(self._accepted) > MAX_ACCEPTED:
-            del self._accepted[next(iter(self._accepted))]
 
     async def _review(self, token: str, path: str) -> _Decision:
         review = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})
@@ -191,21 +173,6 @@ class AccessReviewer:
         }
         allowed = (await ask_review(self._guest, SUBJECT_ACCESS_REVIEWS, spec)).allowed
         return _Decision(is_authenticated=True, is_allowed=allowed, user=user.username)
-
-
-def _client_at(address: str) -> str:
-    """Return what stands for the client at an address; empty for an address that is none.
-
-    >>> _client_at("::ffff:10.0.0.1"), _client_at("fd00:1:2:3:4::5")
-    ('10.0.0.1', 'fd00:1:2:3::')
-    """
-    try:
-        client = plain_address(address)
-    except ValueError:
-        return ""
-    if client.version == 4:
-        return str(client)
-    return str(IPv6Network((int(client), IPV6_CLIENT), strict=False).network_address)
 
 
 def _bearer_token(authorization: str, path: str) -> str:
@@ -323,11 +290,24 @@ def _application(
     open_paths: frozenset[str], health: HealthRegistry, telemetry: Telemetry, reviewer: AccessReviewer
 ) -> web.Application:
     """Return the endpoints, with the access check in front of them."""
-    endpoints = _Endpoints(health, telemetry)
+
+    async def metrics(request: web.Request) -> web.Response:
+        body, content_type = telemetry.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def checks(request: web.Request) -> web.Response:
+        endpoint = request.match_info["endpoint"]
+        kind = endpoint
+        if endpoint == "healthz":
+            # The liveness probe of older charts: it must not fail because Harvester is unavailable.
+            kind = LIVE
+        passed, text = summary(endpoint, health.results(kind), verbose="verbose" in request.query)
+        return web.Response(status=200 if passed else 500, text=text)
+
     application = web.Application(middlewares=[_access_check(open_paths, reviewer)])
     application.on_response_prepare.append(_finish)
-    application.router.add_get("/metrics", endpoints.metrics)
-    application.router.add_get("/{endpoint:healthz|livez|readyz}", endpoints.checks)
+    application.router.add_get("/metrics", metrics)
+    application.router.add_get("/{endpoint:healthz|livez|readyz}", checks)
     return application
 
 
@@ -350,30 +330,6 @@ def _access_check(open_paths: frozenset[str], reviewer: AccessReviewer) -> Middl
             raise
 
     return check_access
-
-
-class _Endpoints:
-    """The handlers of requests."""
-
-    def __init__(self, health: HealthRegistry, telemetry: Telemetry) -> None:
-        self._health = health
-        self._telemetry = telemetry
-
-    async def metrics(self, request: web.Request) -> web.Response:
-        """Respond with all metrics."""
-        body, content_type = self._telemetry.exposition(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
-    async def checks(self, request: web.Request) -> web.Response:
-        """Respond with the health checks of an endpoint."""
-        endpoint = request.match_info["endpoint"]
-        kind = endpoint
-        if endpoint == "healthz":
-            # The liveness probe of older charts: it must not fail because Harvester is unavailable.
-            kind = LIVE
-        passed, text = summary(endpoint, self._health.results(kind), verbose="verbose" in request.query)
-        status = 200 if passed else 500
-        return web.Response(status=status, text=text)
 
 
 async def _finish(_request: web.Request, response: web.StreamResponse) -> None:
