@@ -104,41 +104,20 @@ def _remove_line_ends(_logger: WrappedLogger, _method: str, event: EventDict) ->
 
 
 class _Lasting:
-    """A stream whose failures do not end the program: a full disk must not stop load balancers and Nodes.
-
-    The lines that cannot be written are lost. The first failure is reported on standard output.
-    """
+    """A stream without errors: on a full disk, lines are lost, and the controllers go on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._is_reported = False
 
     def write(self, text: str) -> None:
         """Write a line, if that is possible."""
-        try:
+        with suppress(OSError):
             self._stream.write(text)
-        except OSError as error:
-            self._report(error)
 
     def flush(self) -> None:
         """Flush the stream, if that is possible."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._report(error)
-
-    def _report(self, error: OSError) -> None:
-        if self._is_reported:
-            return
-        self._is_reported = True
         with suppress(OSError):
-            cause = error.strerror or str(error)
-            sys.stdout.write(
-                f"{PROGRAM}: the log (standard error) cannot be written: {cause}. The controller goes on without it. "
-                "Free space on the disk to which it is written (of a pod: /var/log/pods of its node), and the log "
-                "continues\n"
-            )
-            sys.stdout.flush()
+            self._stream.flush()
 
 
 class _LibraryHandler(logging.Handler):
