@@ -79,14 +79,6 @@ async def test_fields_of_an_event(recorder: EventRecorder, web: Service, stored:
     assert event["firstTimestamp"] == event["lastTimestamp"]
 
 
-async def test_repeated_event_is_written_once(recorder: EventRecorder, web: Service, stored: Stored) -> None:
-    async with running(recorder.run()):
-        for message in ("no pool", "no pool", "no address", "no pool"):
-            warn(recorder, web, message)
-        await wait_for(lambda: stored.counts() == {"no pool": 1, "no address": 1})
-    assert recorder.dropped == 0
-
-
 async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace(
     recorder: EventRecorder, guest: ControlPlane, namespace: str
 ) -> None:

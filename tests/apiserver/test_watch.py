@@ -4,15 +4,13 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 
-from devenv.faults import Answer, Cut, Silence
+from devenv.faults import Answer, Silence
 from devenv.proxy import FaultProxy
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.documents import WatchEvent
 from harvester_ccm.kube.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.objects import Object
@@ -76,18 +74,6 @@ async def test_watch_yields_a_bookmark_and_then_every_change(
     assert versions == sorted(set(versions))
 
 
-async def test_event_of_500_kb_is_complete(client: ApiClient, namespace: str, put_config_map: Put) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run()):
-        await watching.started()
-        put_config_map("cm", a="x" * 500_000)
-        await wait_for(lambda: len(watching.events) == 2)
-
-    event = watching.events[1]
-    assert event.object is not None
-    assert event.object.data == {"a": "x" * 500_000}
-
-
 async def test_watch_ends_when_the_server_ends_it(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
     watching = Watching(client, namespace)
     async with running(watching.run()) as task:
@@ -104,13 +90,6 @@ async def test_broken_watch_is_an_error(client: ApiClient, guest_proxy: FaultPro
 
     message = rf"{guest_proxy.url}: connection broken: \w+ \(WATCH /api/v1/namespaces/{namespace}/configmaps\)"
     assert re.fullmatch(message, str(task.exception()))
-
-
-async def test_watch_that_breaks_inside_an_event_is_an_error(client: ApiClient, guest_proxy: FaultProxy) -> None:
-    guest_proxy.inject(Cut(after=100))
-
-    with pytest.raises(Unreachable):
-        await consume(client)
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])
@@ -147,27 +126,3 @@ async def test_line_that_is_not_an_event_is_an_error(client: ApiClient, guest_pr
 
     with pytest.raises(UnexpectedAnswer):
         await consume(client)
-
-
-async def test_cancelled_watch_closes_its_connection(
-    client: ApiClient, guest_proxy: FaultProxy, namespace: str
-) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run()):
-        await watching.started()
-        assert guest_proxy.watches() == 1
-
-    await wait_for(lambda: guest_proxy.watches() == 0, 1, what="end of the watch at the server")
-
-
-async def test_new_credentials_end_running_watches(
-    client: ApiClient, guest_proxy: FaultProxy, admin_kubeconfig: Path, namespace: str
-) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run(), until=Unreachable):
-        await watching.started()
-        await client.use(load_credentials(admin_kubeconfig))
-
-    guest_proxy.forget()
-    await client.get(NAMESPACES, "default")
-    assert guest_proxy.requests == []

@@ -1,12 +1,10 @@
 """Backoff: delays after failures, and calls that are repeated in place, on simulated time."""
 
-import asyncio
-
 import pytest
 
 from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS, pause_after, repeat
 from harvester_ccm.kube.clock import loop_time
-from harvester_ccm.kube.errors import Answer, Conflict, Forbidden, KubeError, UnexpectedAnswer, Unreachable
+from harvester_ccm.kube.errors import Answer, Conflict, KubeError, UnexpectedAnswer, Unreachable
 from tests.support.clock import jumping_time
 
 
@@ -61,20 +59,3 @@ async def test_last_attempt_raises_its_error_without_a_delay() -> None:
         await repeat(calls, on=(Unreachable, Conflict), attempts=2, delay=lambda _failures: 5.0)
     assert len(calls.times) == 2
     assert loop_time() - calls.times[0] == pytest.approx(5.0)
-
-
-@jumping_time
-async def test_other_error_is_raised_at_once() -> None:
-    calls = Calls(Forbidden(Answer(403, "Forbidden", "no")))
-    with pytest.raises(Forbidden):
-        await repeat(calls, on=Unreachable)
-    assert len(calls.times) == 1
-
-
-@jumping_time
-async def test_repeated_call_can_be_cancelled() -> None:
-    repeating = asyncio.create_task(repeat(Calls(*[Unreachable("away")] * 100), on=Unreachable))
-    await asyncio.sleep(60)
-    repeating.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await repeating
