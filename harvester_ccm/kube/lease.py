@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 import structlog
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
@@ -30,18 +29,7 @@ from harvester_ccm.kube.fence import WriteFence
 RETRY_JITTER: Final = (0.5, 1.0)
 """Range of the factor for ``retry_period`` of a candidate; shorter than in client-go, as no replica works meanwhile."""
 
-MAX_SECONDS: Final = 2**31 - 1
-"""Longest duration of a Lease that the API permits."""
-
-
-def _decode(source: bytes) -> dict[str, object]:
-    """Return a whole Lease. Raises msgspec.MsgspecError if its ``spec`` is not that of a Lease."""
-    LEASES.decode(source)
-    return _WHOLE.decode(source)
-
-
 _WHOLE: Final = LEASES.whole()
-_DOCUMENTS: Final = replace(_WHOLE, decode=_decode)
 
 log = structlog.get_logger(__name__)
 
@@ -168,7 +156,7 @@ class LeaderElector:
         if not self.leading or self._unanswered:
             await self._read()
         spec, renews = self._lease.spec, self.leading
-        expires_at = self._since + min(spec.lease_duration_seconds or self._times.lease_duration, MAX_SECONDS)
+        expires_at = self._since + (spec.lease_duration_seconds or self._times.lease_duration)
         if self.holder and not renews and loop_time() < expires_at:
             return False
         transitions = 0 if self._document is None else (spec.lease_transitions or 0) + (not renews)
@@ -185,7 +173,7 @@ class LeaderElector:
 
     async def _read(self) -> None:
         try:
-            self._observe(await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace))
+            self._observe(await self._client.get(_WHOLE, self._name, namespace=self._namespace))
         except NotFound:
             self._observe(None)
 
@@ -200,14 +188,16 @@ class LeaderElector:
             "leaseTransitions": transitions,
         }
         known = self._document
-        body: dict[str, Any] = known or {"metadata": {"name": self._name, "namespace": self._namespace}}
-        annotations = {**(body["metadata"].get("annotations") or {}), **self.annotations}
-        body = {**body, "metadata": {**body["metadata"], "annotations": annotations}, "spec": spec}
+        metadata: Any = {"name": self._name, "namespace": self._namespace}
+        if known is not None:
+            metadata = known.get("metadata") or metadata
+        annotations = {**(metadata.get("annotations") or {}), **self.annotations}
+        body = {**(known or {}), "metadata": {**metadata, "annotations": annotations}, "spec": spec}
         self._unanswered = True
         if known is not None:
-            document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
+            document = await self._client.replace(_WHOLE, self._name, body, namespace=self._namespace)
         else:
-            document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace)
+            document = await self._client.create(_WHOLE, body, namespace=self._namespace)
         self._observe(document)
 
     def _observe(self, document: dict[str, object] | None) -> None:

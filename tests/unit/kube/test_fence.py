@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube.builtin import LEASES as LEASE_DOCUMENTS
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder
@@ -244,3 +245,19 @@ async def test_write_of_a_cancelled_caller_ends_with_its_response_or_if_it_is_cu
     await asyncio.sleep(0)
     assert finished == ([] if cut else [True])
     assert logged == []
+
+
+@jumping_time
+async def test_lease_of_another_uid_with_the_same_version_is_not_renewed() -> None:
+    """After a restore, another process created the Lease, and it got the version of the earlier one by chance."""
+    process = Leader()
+    await process.elector.acquire()
+    process.server.remove(LEASE_DOCUMENTS, LEASE)
+    process.server.version -= 2
+    namespace, _, name = LEASE.partition("/")
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 60}
+    process.server.put(LEASE_DOCUMENTS, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    async with asyncio.timeout(60):
+        with pytest.raises(LeaseLost, match="another"):
+            await process.elector.hold()
+    assert process.server.of(LEASE_DOCUMENTS)[LEASE]["spec"]["holderIdentity"] == "another"
