@@ -23,7 +23,7 @@ from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.facts import addresses_of
 from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import deletion_step, is_in_progress, read_allocation
-from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.messages import Target, backends_warning, failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership.owner import claim_of
 from harvester_ccm.plan.service.request import read_request

@@ -96,7 +96,7 @@ SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 """Service finalizer, set by this controller. Keeps a deleted Service until its load balancer is deleted in
 Harvester."""
 
-# kube-vip's; only ``plan.service.announcing.sequence`` reads and writes them.
+# kube-vip's; only ``plan.service.announcing`` reads and writes them.
 KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
 """Service annotation, set and read by this controller: address, `0.0.0.0` or empty. What kube-vip announces: the
 address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""

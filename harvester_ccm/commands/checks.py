@@ -23,7 +23,7 @@ from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER
 from harvester_ccm.plan.node.vms import own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
-from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.ownership.orphans import (
     ORPHAN_GRACE_SECONDS,
     ORPHANED,

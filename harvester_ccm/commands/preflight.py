@@ -63,7 +63,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
-from harvester_ccm.plan.service.announcing.sequence import RECEIPT_ANNOTATION, noted_node, read_seen
+from harvester_ccm.plan.service.announcing.seen import RECEIPT_ANNOTATION, noted_node, read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
 from harvester_ccm.plan.service.request import read_request

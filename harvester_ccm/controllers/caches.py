@@ -16,7 +16,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
-from harvester_ccm.plan.service.announcing.sequence import noted_node
+from harvester_ccm.plan.service.announcing.seen import noted_node
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.ownership.owner import has_cluster_name

@@ -26,7 +26,7 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     LOAD_BALANCER_READY,
 )
-from harvester_ccm.plan.service.announcing.sequence import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from tests.simulation.kubevip import LEASES, NODE, VERSIONS, KubeVip
 from tests.simulation.loop import SeededLoop
 from tests.simulation.seeds import first_unseen

@@ -28,7 +28,8 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.announcing.sequence import Record, Seen, Step, read_seen, written_record
+from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.seen import Seen, read_seen
 from harvester_ccm.plan.service.snapshot import Backends
 
 decode_service = decoder(Service)
@@ -112,15 +113,15 @@ def _record_of(seen: Seen) -> Record | None:
     An address in the status was announced before; the annotation may have been changed by another client since.
     """
     shown = seen.status[0] if seen.status else ""
-    if seen.annotated is None:
+    if seen.address_annotation is None:
         return None
     if seen.is_held:
         step = Step.DELEGATED if shown else Step.HELD
         return Record(seen.uid, step, shown, seen.compared, again=bool(shown))
     if seen.is_withdrawn:
         return Record(seen.uid, Step.WITHDRAWN, shown, seen.compared, node=seen.node)
-    address = shown or seen.annotated
-    if seen.annotated == DHCP_ADDRESS:
+    address = shown or seen.address_annotation
+    if seen.address_annotation == DHCP_ADDRESS:
         address = DHCP_ADDRESS
     step = Step.SHOWN if shown else Step.PUBLISHED
     return Record(seen.uid, step, address, seen.compared, again=False)

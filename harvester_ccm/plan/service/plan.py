@@ -28,7 +28,9 @@ from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.allocation.pending import plan_pending
 from harvester_ccm.plan.service.announcing.announced import plan_announced_by_kube_vip, plan_other_network
 from harvester_ccm.plan.service.announcing.readiness import judged
-from harvester_ccm.plan.service.announcing.sequence import ADDRESS_ANNOTATION, Next, Progress, Step
+from harvester_ccm.plan.service.announcing.record import Step
+from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
+from harvester_ccm.plan.service.announcing.sequence import Next, Progress
 from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     DeleteLoadBalancer,

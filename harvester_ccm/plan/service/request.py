@@ -16,7 +16,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, is_device, published_devices
 from harvester_ccm.model.event import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing.sequence import ADDRESS_ANNOTATION, Seen
+from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION, Seen
 
 
 class Ipam(StrEnum):
@@ -203,7 +203,7 @@ def requested_addresses(service: Service, seen: Seen) -> dict[str, str]:
     """
     annotation = service.metadata.annotation
     is_handled = service.metadata.has_finalizer(names.SERVICE_FINALIZER) or annotation(names.ANNOUNCED_AS) is not None
-    annotated_by_user = "" if is_handled else seen.annotated or ""
+    annotated_by_user = "" if is_handled else seen.address_annotation or ""
     return {
         ADDRESS_FIELD: seen.specified,
         names.REQUESTED_ADDRESS: kept_address(service),

@@ -18,7 +18,8 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.announcing.sequence import read_record, read_seen
+from harvester_ccm.plan.service.announcing.record import read_record
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.request import primary_reference
 
 BY_PRIMARY: Final = "primary"

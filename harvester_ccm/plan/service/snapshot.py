@@ -21,18 +21,9 @@ from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NA
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints
-from harvester_ccm.plan.service.announcing.sequence import (
-    Next,
-    Record,
-    Seen,
-    Step,
-    Timers,
-    Wish,
-    leases_of,
-    next_step,
-    read_record,
-    read_seen,
-)
+from harvester_ccm.plan.service.announcing.record import Record, Step, read_record
+from harvester_ccm.plan.service.announcing.seen import Seen, read_seen
+from harvester_ccm.plan.service.announcing.sequence import Next, Timers, Wish, leases_of, next_step
 from harvester_ccm.plan.service.load_balancer.refused import Ports, Refused
 from harvester_ccm.plan.service.ownership.owner import (
     Claim,
@@ -365,7 +356,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         if record is None:
             return False
         if record.is_published:
-            return self.seen.annotated == record.address
+            return self.seen.address_annotation == record.address
         is_delegated = record.step is Step.DELEGATED and record.address in self.service.addresses
         return is_delegated and self.request.ipam is not Ipam.DHCP
 
@@ -592,7 +583,7 @@ def _holders(
 ) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
     allocated = {load_balancer.allocated_ip for load_balancer in own}
-    addresses = {*addresses_read(seen), *seen.noted_leases, *allocated, requested}
+    addresses = {*addresses_read(seen), *seen.lease_annotation, *allocated, requested}
     holders: list[LoadBalancer] = []
     for address in sorted(addresses):
         holders.extend(store.load_balancers.by_index(BY_ADDRESS, address))

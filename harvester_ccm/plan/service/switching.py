@@ -6,7 +6,9 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.creation import next_body
 from harvester_ccm.plan.service.allocation.deletion import next_deletion
-from harvester_ccm.plan.service.announcing.sequence import HOLD, Step, read_seen
+from harvester_ccm.plan.service.announcing.record import Step
+from harvester_ccm.plan.service.announcing.seen import read_seen
+from harvester_ccm.plan.service.announcing.sequence import HOLD
 from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam, WorkloadType

@@ -13,7 +13,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LEASE_HOLDER,
 )
-from harvester_ccm.plan.service.announcing.sequence import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 
 Json = dict[str, Any]

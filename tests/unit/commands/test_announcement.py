@@ -21,7 +21,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from tests.support.builders import served as built
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Run, Runner

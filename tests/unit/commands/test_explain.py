@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner

@@ -14,7 +14,7 @@ from harvester_ccm.names import (
     NETWORK,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 

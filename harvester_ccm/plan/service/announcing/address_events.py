@@ -45,7 +45,7 @@ def _changed(load_balancer: LoadBalancer, former: str, address: str) -> EventMes
 
 def _is_recreated(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> bool:
     """Return whether the load balancer is new although the Service has its address already."""
-    is_known = address in {load_balancer.address, snapshot.seen.annotated}
+    is_known = address in {load_balancer.address, snapshot.seen.address_annotation}
     return not is_known or load_balancer.metadata.annotation(names.LB_UPDATE_AFTER_CREATE) is not None
 
 

@@ -15,7 +15,8 @@ from harvester_ccm.plan.service.announcing.address_events import (
 )
 from harvester_ccm.plan.service.announcing.device import device_for
 from harvester_ccm.plan.service.announcing.dhcp_lease import plan_without_lease, with_lease
-from harvester_ccm.plan.service.announcing.sequence import ADDRESS_ANNOTATION, HOLD, Goal, Wish
+from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
+from harvester_ccm.plan.service.announcing.sequence import HOLD, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.load_balancer.specification import is_for_other_request, load_balancer_change
 from harvester_ccm.plan.service.obstacles import unpublished, without_addresses
@@ -95,10 +96,10 @@ def _address_events(
 def _restored(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
     """Return the Warning for an address annotation that another client changed on a published Service, or None."""
     record = snapshot.record
-    annotated = snapshot.seen.annotated
-    if record is None or not record.is_published or annotated in {None, "", record.address}:
+    address_annotation = snapshot.seen.address_annotation
+    if record is None or not record.is_published or address_annotation in {None, "", record.address}:
         return None
-    cause = f"was changed to {annotated!r} and is restored to {address}, the address from Harvester"
+    cause = f"was changed to {address_annotation!r} and is restored to {address}, the address from Harvester"
     remedy = (
         "Remove it from the manifest. A new Service requests an address with spec.loadBalancerIP, and names its IP "
         f"pool in annotation {IP_POOL}"

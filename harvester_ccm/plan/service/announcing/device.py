@@ -9,7 +9,7 @@ from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
 from harvester_ccm.plan.service.allocation.chosen_network import ChosenNetwork, chosen_network
-from harvester_ccm.plan.service.announcing.sequence import DEVICE_ANNOTATION, Seen
+from harvester_ccm.plan.service.announcing.seen import DEVICE_ANNOTATION, Seen
 from harvester_ccm.plan.service.load_balancer.specification import network_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 

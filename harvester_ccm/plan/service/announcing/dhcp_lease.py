@@ -8,7 +8,8 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
 from harvester_ccm.plan.service.announcing.endpoints import Reading
-from harvester_ccm.plan.service.announcing.sequence import LEASE_ANNOTATION, Wish
+from harvester_ccm.plan.service.announcing.seen import LEASE_ANNOTATION
+from harvester_ccm.plan.service.announcing.sequence import Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change
 from harvester_ccm.plan.service.obstacles import without_addresses

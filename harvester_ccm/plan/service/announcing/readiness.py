@@ -13,14 +13,9 @@ from harvester_ccm.model.core import endpoint_slice_selector
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
 from harvester_ccm.plan.service.announcing.endpoints import Reading, is_local
-from harvester_ccm.plan.service.announcing.sequence import (
-    IGNORE_ANNOTATION,
-    RECEIPT_ANNOTATION,
-    Goal,
-    Next,
-    Progress,
-    Step,
-)
+from harvester_ccm.plan.service.announcing.record import Step
+from harvester_ccm.plan.service.announcing.seen import IGNORE_ANNOTATION, RECEIPT_ANNOTATION
+from harvester_ccm.plan.service.announcing.sequence import Goal, Next, Progress
 from harvester_ccm.plan.service.desired import Desired, waits_for
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready

@@ -3,7 +3,7 @@
 Three things decide. ``Seen`` is what kube-vip can read on the Service and has written there. ``Record`` is what this
 controller did last: one annotation, which each step writes in the patch that makes the step. ``Wish`` is what the plan
 wants. ``next_step`` compares them. It is pure, and starts the sequence again whenever record and wish differ, so it
-heals from any state. Nothing else reads or writes kube-vip's annotations.
+heals from any state. Nothing else writes kube-vip's annotations.
 
 What kube-vip does, by its versions 0.9 to 1.2 in ARP mode (recordings in ``tests/devenv/recordings``):
 
@@ -18,26 +18,18 @@ What kube-vip does, by its versions 0.9 to 1.2 in ARP mode (recordings in ``test
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm import names
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import Service, ipv4_text
+from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.seen import NO_ADDRESS, Seen
 
 Annotations = Mapping[str, str | None]
 """Annotations to write; None removes a key."""
-
-ADDRESS_ANNOTATION: Final = names.KUBE_VIP_ADDRESSES
-DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
-IGNORE_ANNOTATION: Final = names.KUBE_VIP_IGNORE
-LEASE_ANNOTATION: Final = names.KUBE_VIP_LEASE
-RECEIPT_ANNOTATION: Final = names.KUBE_VIP_HOST
-"""Keys of kube-vip's annotations, for messages."""
 STEP_SECONDS: Final = 1.0
 """Time between two steps: kube-vip gets it to read the one before. An earlier touch has no effect."""
 TOUCH_SECONDS: Final = (1.0, 4.0, 10.0, 30.0)
@@ -45,159 +37,8 @@ TOUCH_SECONDS: Final = (1.0, 4.0, 10.0, 30.0)
 the time of the one before, as long as a receipt is missing."""
 LEASE_SECONDS: Final = 30.0
 """Time that kube-vip gets to write a lease to the status after the publication."""
-_WITHDRAWN: Final = ""
-"""Value of the address annotation that makes kube-vip announce nothing."""
 _SPELLINGS: Final = ("False", "FALSE")
 """Values of kube-vip's annotation for dynamic DNS that mean its default, and that users hardly write."""
-_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
-"""Values of that annotation that switch dynamic DNS on."""
-_NOTED_LENGTH: Final = 100
-"""Characters that are read of kube-vip's annotations about its leases: two addresses, or the name of a Lease."""
-_RECORD_LENGTH: Final = 1000
-"""Characters of the record that are read: this controller writes less."""
-
-
-class Step(StrEnum):
-    """What this controller did last. A new process continues there.
-
-    The docstring of each tells what was written, and after ``Next:`` what follows.
-    """
-
-    HELD = auto()
-    """kube-vip announces nothing and ignores the Service. Next: the first address, or another one."""
-    DELEGATED = auto()
-    """So does it, and Harvester announces the address in the status. Next: the first address for kube-vip."""
-    WITHDRAWN = auto()
-    """The annotation is empty, and kube-vip reads it. Next: it ignores the Service, if an address is to follow."""
-    ADOPTED = auto()
-    """Another provider, or another version of this one, had published the address. Next: as after SHOWN."""
-    PUBLISHED = auto()
-    """The address is published. Next: touches, and the receipt."""
-    RESPELLED = auto()
-    """So is it, and an unused annotation has another spelling. Next: one more event, then as after PUBLISHED."""
-    ANNOUNCED = auto()
-    """kube-vip announces the address. It may withdraw it for a moment, because it handles older events of the Service,
-    or another field that it compares has changed. Next: touches."""
-    SHOWN = auto()
-    """kube-vip announces the address, or no receipt is expected. Next: nothing. If the status was emptied: touches."""
-
-
-_HELD: Final = frozenset({Step.HELD, Step.DELEGATED})
-"""Steps after which kube-vip ignores the Service."""
-_PUBLISHED: Final = frozenset({Step.ADOPTED, Step.PUBLISHED, Step.RESPELLED, Step.ANNOUNCED, Step.SHOWN})
-"""Steps after which kube-vip announces the address of the record, or is about to."""
-
-
-class Record(Struct, frozen=True, omit_defaults=True):
-    """What this controller did last with a Service, in its annotation ``announced-as``, as JSON."""
-
-    uid: str
-    """UID of the Service: on a copy, the record is none."""
-    step: Step
-    address: str = ""
-    """The address that was published last, ``0.0.0.0`` for a lease; empty if none ever was."""
-    fields: str = ""
-    """``Seen.compared`` at the last step."""
-    again: bool = True
-    """Whether kube-vip may have announced the Service before."""
-    needs_respelling: bool = False
-    """Whether kube-vip probably stays silent without another spelling: after a withdrawal, and for another lease."""
-    was_respelled: bool = False
-    """Whether this address has been published with another spelling."""
-    node: str = ""
-    """The node of the receipt that was removed with the publication."""
-    answers: bool = False
-    """Whether kube-vip has written a receipt that was removed before."""
-
-    @property
-    def is_published(self) -> bool:
-        """Whether kube-vip announces the address, or is about to."""
-        return self.step in _PUBLISHED
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether its address is that of the Service now, whoever announces it."""
-        return self.is_published or self.step is Step.DELEGATED
-
-
-class Seen(Struct, frozen=True):
-    """What kube-vip can read on a Service, and what it has written there.
-
-    Several clients write the annotations: every combination occurs.
-    """
-
-    uid: str
-    annotated: str | None
-    """The annotation with the address: ``0.0.0.0`` for one from DHCP, empty for none; None without the annotation."""
-    specified: str
-    """``spec.loadBalancerIP``."""
-    status: tuple[str, ...]
-    """Addresses in the status."""
-    ignored: bool
-    """Whether kube-vip ignores the Service."""
-    device: str | None
-    """Device of the nodes on which the address is announced; None for kube-vip's default device."""
-    node: str
-    """The node that announces the address, as kube-vip noted; empty if it noted none."""
-    noted_leases: tuple[str, ...]
-    """Addresses that kube-vip has last leased by DHCP, or that a user wants it to request there."""
-    ddns: str | None
-    """The annotation for dynamic DNS; None without it."""
-    compared: str
-    """The fields that kube-vip compares besides the address (``compared_fields``)."""
-
-    @property
-    def read_address(self) -> str:
-        """The address that kube-vip reads; empty if it reads none."""
-        if self.annotated is not None:
-            return self.annotated
-        if self.specified:
-            return self.specified
-        return self.status[0] if self.status else ""
-
-    @property
-    def is_held(self) -> bool:
-        """Whether kube-vip ignores a Service that it must not announce: only this controller writes both."""
-        return self.annotated == _WITHDRAWN and self.ignored
-
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether the annotation makes kube-vip announce nothing."""
-        return self.annotated == _WITHDRAWN
-
-    @property
-    def may_announce(self) -> bool:
-        """Whether kube-vip may announce an address now."""
-        return bool(self.read_address)
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether nothing shows that kube-vip has ever had an address of the Service."""
-        return not (self.annotated or self.specified or self.status or self.node)
-
-    @property
-    def ipv4_of_pair(self) -> str:
-        """The IPv4 address of an annotation with one address of each family; empty if it has no such pair.
-
-        kube-vip announces both. A load balancer of Harvester has no IPv6 address.
-        """
-        first, comma, second = (self.annotated or "").partition(",")
-        if not comma:
-            return ""
-        if _is_ipv6(second):
-            return ipv4_text(first)
-        return ipv4_text(second) if _is_ipv6(first) else ""
-
-    @property
-    def leases(self) -> tuple[str, ...]:
-        """The addresses in the status that kube-vip has noted as leases."""
-        return tuple(address for address in self.status if _normal(address) in self.noted_leases)
-
-    def shows(self, address: str) -> bool:
-        """Return whether the status has exactly this address; for ``0.0.0.0``, a lease."""
-        if address == names.DHCP_ADDRESS:
-            return bool(self.leases)
-        return self.status == (address,)
 
 
 class Goal(StrEnum):
@@ -308,7 +149,7 @@ def _hold(seen: Seen, record: Record | None, wish: Wish, timers: Timers) -> Next
     """
     if record is None:
         return _hold_without_record(seen, wish)
-    if seen.is_untouched and seen.annotated is None:
+    if seen.is_untouched and seen.address_annotation is None:
         # Nothing is left to withdraw.
         return _held(replace(record, again=True), wish)
     if not _is_as_withdrawn(seen, record):
@@ -327,7 +168,7 @@ def _hold_without_record(seen: Seen, wish: Wish) -> Next:
     if is_ignored_by_user(seen, None):
         return Next(Progress.IGNORED, is_noted=bool(seen.node))
     may_be_new = seen.is_untouched and not wish.had_address
-    if seen.is_held or (seen.is_untouched and seen.annotated is None):
+    if seen.is_held or (seen.is_untouched and seen.address_annotation is None):
         return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not may_be_new), wish)
     return _empty(seen, None)
 
@@ -339,11 +180,11 @@ def _is_as_withdrawn(seen: Seen, record: Record) -> bool:
     """
     if record.is_published or not seen.is_withdrawn or (seen.node and not record.again):
         return False
-    return seen.ignored == (record.step in _HELD)
+    return seen.ignored == record.is_held
 
 
 def _held(record: Record, wish: Wish) -> Next:
-    annotations = {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
+    annotations = {names.KUBE_VIP_ADDRESSES: NO_ADDRESS, names.KUBE_VIP_IGNORE: "true"}
     held = replace(record, step=Step.HELD)
     if wish.address:
         held = replace(record, step=Step.DELEGATED, address=wish.address)
@@ -353,7 +194,7 @@ def _held(record: Record, wish: Wish) -> Next:
 def _empty(seen: Seen, record: Record | None) -> Next:
     """Have kube-vip withdraw the address, in a patch of its own."""
     address = "" if record is None else record.address
-    annotations = {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
+    annotations = {names.KUBE_VIP_ADDRESSES: NO_ADDRESS, names.KUBE_VIP_IGNORE: None}
     step = Next(Progress.SILENT, annotations, holds_status=True)
     return _with_record(step, _following(seen, record, Step.WITHDRAWN, address))
 
@@ -380,7 +221,7 @@ def _release(seen: Seen) -> Annotations:
 def _announce(seen: Seen, record: Record | None, wish: Wish, timers: Timers, announcer: Announcer) -> Next:
     if record is None:
         return _announce_without_record(seen, wish, announcer)
-    is_ready_for_address = record.step in _HELD and _is_as_withdrawn(seen, record)
+    is_ready_for_address = record.is_held and _is_as_withdrawn(seen, record)
     if not is_ready_for_address and (seen.is_withdrawn or not record.is_published):
         # kube-vip gets time for a withdrawal, whoever has emptied the annotation.
         return replace(_hold(seen, record, HOLD, timers), holds_status=True)
@@ -395,7 +236,7 @@ def _announce(seen: Seen, record: Record | None, wish: Wish, timers: Timers, ann
 
 def _is_as_published(seen: Seen, record: Record, wish: Wish) -> bool:
     """Return whether the wanted address is published. A lease that was lost afterwards has to be requested again."""
-    if not record.is_published or record.address != wish.address or seen.annotated != wish.address:
+    if not record.is_published or record.address != wish.address or seen.address_annotation != wish.address:
         return False
     is_lease = wish.address == names.DHCP_ADDRESS
     return not is_lease or wish.has_lease or record.step in {Step.PUBLISHED, Step.RESPELLED}
@@ -407,7 +248,7 @@ def _announce_without_record(seen: Seen, wish: Wish, announcer: Announcer) -> Ne
     A Service that shares the address of another one can be new.
     """
     is_announced = bool(seen.node) or not seen.ignored
-    if seen.annotated == wish.address and seen.shows(wish.address) and is_announced:
+    if seen.address_annotation == wish.address and seen.shows(wish.address) and is_announced:
         adopted = Record(seen.uid, Step.ADOPTED, wish.address, seen.compared, node=seen.node)
         return _with_record(replace(_shown(seen, adopted, announcer), holds_status=True), adopted)
     if seen.is_untouched and not seen.ignored and not wish.had_address:
@@ -426,7 +267,7 @@ def _publish(seen: Seen, record: Record, address: str, announcer: Announcer) -> 
     if not record.again and not record.is_published:
         return _publish_first(seen, address, announcer)
     is_lease = address == names.DHCP_ADDRESS
-    needs_respelling = record.needs_respelling or not record.is_published or not seen.annotated or is_lease
+    needs_respelling = record.needs_respelling or not record.is_published or not seen.address_annotation or is_lease
     published = replace(_following(seen, record, Step.PUBLISHED, address), needs_respelling=needs_respelling)
     annotations = {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None, names.KUBE_VIP_HOST: None}
     step = Next(Progress.WAITING, annotations, holds_status=True, clears_status=is_lease)
@@ -573,7 +414,7 @@ def _may_respell(seen: Seen, record: Record, announcer: Announcer) -> bool:
 
     It compares the text of the annotation for dynamic DNS, and all spellings of false mean its default.
     """
-    return not record.was_respelled and seen.ddns not in _TRUE and announcer is not Announcer.OTHER
+    return not record.was_respelled and not seen.has_dynamic_dns and announcer is not Announcer.OTHER
 
 
 def _touches_before_respelling(record: Record) -> int:
@@ -612,71 +453,12 @@ def is_ignored_by_user(seen: Seen, record: Record | None) -> bool:
     return record is None or record.is_published
 
 
-def written_record(record: Record) -> str:
-    """Return the value of the annotation."""
-    return msgspec.json.encode(record).decode()
-
-
-def read_record(service: Service) -> Record | None:
-    """Return what this controller did last with a Service; None if there is no record, or that of another Service."""
-    text = service.metadata.annotation(names.ANNOUNCED_AS)
-    if not text or len(text) > _RECORD_LENGTH:
-        return None
-    try:
-        record = msgspec.json.decode(text, type=Record)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    return record if record.uid == service.metadata.uid else None
-
-
-def read_seen(service: Service) -> Seen:
-    """Return what kube-vip reads on a Service and has written there."""
-    annotation = service.metadata.annotation
-    return Seen(
-        uid=service.metadata.uid,
-        annotated=annotation(names.KUBE_VIP_ADDRESSES),
-        specified=service.spec.load_balancer_ip,
-        status=service.addresses,
-        ignored=annotation(names.KUBE_VIP_IGNORE) == "true",
-        device=annotation(names.KUBE_VIP_INTERFACE),
-        node=noted_node(service),
-        noted_leases=_noted_leases(annotation(names.KUBE_VIP_LEASE) or ""),
-        ddns=annotation(names.KUBE_VIP_DDNS),
-        compared=compared_fields(service),
-    )
-
-
-def noted_node(service: Service) -> str:
-    """Return the node that kube-vip has noted on a Service; empty if it has noted none."""
-    return service.metadata.annotation(names.KUBE_VIP_HOST) or ""
-
-
-def compared_fields(service: Service) -> str:
-    """Return the fields that kube-vip compares besides the address, with the defaults of the API server.
-
-    All spellings that leave dynamic DNS off are the same here: this controller changes one into another.
-    """
-    spec = service.spec
-    fields = [
-        spec.external_traffic_policy or "Cluster",
-        ",".join(spec.ip_families) or "IPv4",
-        spec.ip_family_policy or "SingleStack",
-    ]
-    annotation = service.metadata.annotation
-    if annotation(names.KUBE_VIP_DDNS) in _TRUE:
-        fields.append("DDNS")
-    lease_name = annotation(names.KUBE_VIP_LEASE_NAME)
-    if lease_name:
-        fields.append(f"lease {lease_name[:_NOTED_LENGTH]}")
-    return " ".join(fields)
-
-
 def complete(differing: Annotations, wanted: Annotations) -> Annotations:
     """Return the annotations of a patch: those that differ, and ``ignore`` if kube-vip must not ignore a withdrawal.
 
     Another client may have set ``ignore`` since the Service was read. kube-vip would not withdraw the address then.
     """
-    is_withdrawal = differing.get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
+    is_withdrawal = differing.get(names.KUBE_VIP_ADDRESSES) == NO_ADDRESS
     if is_withdrawal and wanted.get(names.KUBE_VIP_IGNORE) is None:
         return {**differing, names.KUBE_VIP_IGNORE: None}
     return differing
@@ -694,30 +476,8 @@ def leases_of(seen: Seen, record: Record | None, *, recorded: str) -> tuple[str,
     remove it or its note. Then ``recorded`` shows it, the copy that this controller made on the load balancer.
     """
     if record is None:
-        return seen.leases if seen.annotated == names.DHCP_ADDRESS and not seen.ignored else ()
+        return seen.leases if seen.address_annotation == names.DHCP_ADDRESS and not seen.ignored else ()
     if not record.is_published or record.address != names.DHCP_ADDRESS:
         return ()
     is_copied = bool(recorded) and record.step in {Step.SHOWN, Step.ADOPTED, Step.ANNOUNCED}
     return (recorded,) if is_copied and not seen.leases else seen.leases
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        IPv6Address(text.strip())
-    except ValueError:
-        return False
-    return True
-
-
-def _normal(address: str) -> str:
-    """Return an address in the usual form; empty for another text."""
-    try:
-        return str(ip_address(address.strip()))
-    except ValueError:
-        return ""
-
-
-def _noted_leases(text: str) -> tuple[str, ...]:
-    """Return the addresses in kube-vip's annotation for DHCP; texts that are none are left out."""
-    addresses = map(_normal, text[:_NOTED_LENGTH].split(","))
-    return tuple(address for address in addresses if address)

@@ -12,7 +12,7 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
-from harvester_ccm.plan.service.announcing.sequence import read_record
+from harvester_ccm.plan.service.announcing.record import read_record
 from harvester_ccm.plan.service.scope import is_served_by_us
 
 VIRTUAL_IP: Final = "virtual IP"

@@ -12,7 +12,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.ownership.owner import allocated_addresses
 from harvester_ccm.plan.service.request import invalid_value, is_in_network, primary_reference, requested_network
 from harvester_ccm.plan.service.scope import (
@@ -159,5 +159,5 @@ def _uses_address(secondary: Service, held: Set[str]) -> bool:
     addresses = {*secondary.addresses}
     if secondary.ready_condition is not None or not has_other_class(secondary):
         # kube-vip announces the address in its annotation, also if another client changed the status.
-        addresses.add(read_seen(secondary).annotated or "")
+        addresses.add(read_seen(secondary).address_annotation or "")
     return not held.isdisjoint(addresses)

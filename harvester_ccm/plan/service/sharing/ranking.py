@@ -17,7 +17,7 @@ from harvester_ccm import names
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
@@ -120,7 +120,7 @@ def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
         primary=primary_reference(service),
         label=meta.label(names.PRIMARY_SERVICE_LABEL),
         addresses=service.addresses,
-        announced=seen.annotated,
+        announced=seen.address_annotation,
         specified=seen.specified,
         is_ignored=seen.ignored,
         device=seen.device,

@@ -10,7 +10,8 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import BLOCKING_REASONS, Reason
 from harvester_ccm.plan.service.allocation.deletion import next_deletion
 from harvester_ccm.plan.service.announcing.device import changed_device
-from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Goal, Seen, Wish, read_seen
+from harvester_ccm.plan.service.announcing.seen import Seen, read_seen
+from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Goal, Wish
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,

@@ -22,7 +22,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints, Reading
-from harvester_ccm.plan.service.announcing.sequence import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,

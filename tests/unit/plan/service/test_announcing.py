@@ -21,6 +21,8 @@ from harvester_ccm.names import (
     KUBE_VIP_LEASE,
     KUBE_VIP_LEASE_NAME,
 )
+from harvester_ccm.plan.service.announcing.record import Record, Step, read_record, written_record
+from harvester_ccm.plan.service.announcing.seen import Seen, compared_fields, read_seen
 from harvester_ccm.plan.service.announcing.sequence import (
     HOLD,
     LEAVE,
@@ -30,19 +32,12 @@ from harvester_ccm.plan.service.announcing.sequence import (
     Goal,
     Next,
     Progress,
-    Record,
-    Seen,
-    Step,
     Timers,
     Wish,
-    compared_fields,
     complete,
     is_ignored_by_user,
     leases_of,
     next_step,
-    read_record,
-    read_seen,
-    written_record,
 )
 from tests.support.builders import ADDRESS, UID, service
 from tests.unit.plan.service.snapshots import short_record
@@ -53,24 +48,24 @@ AUTO: Final = Announcer.AUTO
 KUBE_VIP: Final = Announcer.KUBE_VIP
 NEW: Final = Seen(
     uid=UID,
-    annotated=None,
+    address_annotation=None,
     specified="",
     status=(),
     ignored=False,
     device=None,
     node="",
-    noted_leases=(),
+    lease_annotation=(),
     ddns=None,
     compared=FIELDS,
 )
 """A Service on which kube-vip finds nothing."""
-HELD: Final = replace(NEW, annotated="", ignored=True)
-UP: Final = replace(NEW, annotated=ADDRESS, status=(ADDRESS,), node="n1")
+HELD: Final = replace(NEW, address_annotation="", ignored=True)
+UP: Final = replace(NEW, address_annotation=ADDRESS, status=(ADDRESS,), node="n1")
 """kube-vip announces the address."""
-SILENT: Final = replace(UP, annotated="")
+SILENT: Final = replace(UP, address_annotation="")
 RETURNING: Final = replace(UP, node="")
 """Published again: without the receipt."""
-LEASED: Final = replace(UP, annotated=DHCP_ADDRESS, noted_leases=(ADDRESS,))
+LEASED: Final = replace(UP, address_annotation=DHCP_ADDRESS, lease_annotation=(ADDRESS,))
 ANNOUNCE: Final = Wish(Goal.ANNOUNCE, ADDRESS, had_address=True)
 LEASE: Final = Wish(Goal.ANNOUNCE, DHCP_ADDRESS, had_address=True)
 DELEGATE: Final = Wish(Goal.HOLD, ADDRESS, had_address=True)
@@ -137,11 +132,11 @@ HOLDING: dict[str, tuple[Situation, str]] = {
         "silent; address=; ignore=-; status later; record: withdrawn, again",
     ),
     "new, a user's annotation: empty first": (
-        Situation(replace(NEW, annotated=ADDRESS), None, HOLD),
+        Situation(replace(NEW, address_annotation=ADDRESS), None, HOLD),
         "silent; address=; ignore=-; status later; record: withdrawn, again",
     ),
     "emptied by another client: kube-vip may not have read it yet": (
-        Situation(replace(NEW, annotated=""), None, HOLD),
+        Situation(replace(NEW, address_annotation=""), None, HOLD),
         "silent; address=; ignore=-; status later; record: withdrawn, again",
     ),
     "held, without a record": (Situation(HELD, None, HOLD), "silent; address=; ignore=true; record: held"),
@@ -164,7 +159,7 @@ HOLDING: dict[str, tuple[Situation, str]] = {
     ),
     "held": (Situation(HELD, FIRST_HELD, HOLD), "silent; address=; ignore=true; record: held"),
     "held, another client wrote an address": (
-        Situation(replace(HELD, annotated=OTHER), FIRST_HELD, HOLD),
+        Situation(replace(HELD, address_annotation=OTHER), FIRST_HELD, HOLD),
         "silent; address=; ignore=-; status later; record: withdrawn, again",
     ),
     "held, another client removed ignore": (
@@ -271,14 +266,14 @@ ANOTHER_ADDRESS: dict[str, tuple[Situation, str]] = {
         ),
     ),
     "another client changed the annotation": (
-        Situation(replace(UP, annotated=OTHER), SHOWN, ANNOUNCE),
+        Situation(replace(UP, address_annotation=OTHER), SHOWN, ANNOUNCE),
         (
             f"waiting; address={ADDRESS}; ignore=-; receipt=-; status later; "
             f"record: published, {ADDRESS}, again, from n1"
         ),
     ),
     "another client removed the annotation": (
-        Situation(replace(UP, annotated=None), SHOWN, ANNOUNCE),
+        Situation(replace(UP, address_annotation=None), SHOWN, ANNOUNCE),
         (
             f"waiting; address={ADDRESS}; ignore=-; receipt=-; status later; "
             f"record: published, {ADDRESS}, again, to respell, from n1"
@@ -461,7 +456,7 @@ WITHOUT_RECORD: dict[str, tuple[Situation, str]] = {
         f"shown; record: adopted, {ADDRESS}, again",
     ),
     "another address in the annotation": (
-        Situation(replace(UP, annotated=OTHER), None, ANNOUNCE),
+        Situation(replace(UP, address_annotation=OTHER), None, ANNOUNCE),
         "silent; address=; ignore=-; status later; record: withdrawn, again, from n1",
     ),
     "another address in the status": (
@@ -469,7 +464,7 @@ WITHOUT_RECORD: dict[str, tuple[Situation, str]] = {
         "silent; address=; ignore=-; status later; record: withdrawn, again, from n1",
     ),
     "the annotation is missing": (
-        Situation(replace(UP, annotated=None), None, ANNOUNCE),
+        Situation(replace(UP, address_annotation=None), None, ANNOUNCE),
         "silent; address=; ignore=-; status later; record: withdrawn, again, from n1",
     ),
     "it lost everything": (
@@ -570,16 +565,16 @@ class Cluster:
         self.since_touch += seconds
 
     def _announce(self, *, is_new: bool) -> None:
-        if not self.answers or not is_new or self.seen.ignored or not self.seen.annotated:
+        if not self.answers or not is_new or self.seen.ignored or not self.seen.address_annotation:
             return
         self.seen = replace(self.seen, node="n2")
-        if self.seen.annotated == DHCP_ADDRESS:
-            self.seen = replace(self.seen, noted_leases=(ADDRESS,), status=(ADDRESS,))
+        if self.seen.address_annotation == DHCP_ADDRESS:
+            self.seen = replace(self.seen, lease_annotation=(ADDRESS,), status=(ADDRESS,))
 
 
 def _annotations(seen: Seen, record: Record | None) -> dict[str, str | None]:
     return {
-        KUBE_VIP_ADDRESSES: seen.annotated,
+        KUBE_VIP_ADDRESSES: seen.address_annotation,
         KUBE_VIP_IGNORE: "true" if seen.ignored else None,
         KUBE_VIP_HOST: seen.node or None,
         KUBE_VIP_DDNS: seen.ddns,
@@ -592,7 +587,7 @@ def _with_annotations(seen: Seen, changed: Annotations) -> Seen:
     after = {**_annotations(seen, None), **changed}
     return replace(
         seen,
-        annotated=after[KUBE_VIP_ADDRESSES],
+        address_annotation=after[KUBE_VIP_ADDRESSES],
         ignored=after[KUBE_VIP_IGNORE] == "true",
         node=after[KUBE_VIP_HOST] or "",
         ddns=after[KUBE_VIP_DDNS],
@@ -604,13 +599,13 @@ ADDRESSES: Final = st.sampled_from([ADDRESS, OTHER, DHCP_ADDRESS])
 ANY_SEEN: Final = st.builds(
     Seen,
     uid=st.just(UID),
-    annotated=st.sampled_from([None, "", ADDRESS, OTHER, DHCP_ADDRESS, "no address", f"{ADDRESS},fd00::1"]),
+    address_annotation=st.sampled_from([None, "", ADDRESS, OTHER, DHCP_ADDRESS, "no address", f"{ADDRESS},fd00::1"]),
     specified=st.sampled_from(["", ADDRESS, OTHER]),
     status=st.sampled_from([(), (ADDRESS,), (OTHER,), (ADDRESS, "fd00::1")]),
     ignored=st.booleans(),
     device=st.sampled_from([None, "eth1"]),
     node=st.sampled_from(["", "n1"]),
-    noted_leases=st.sampled_from([(), (ADDRESS,), (OTHER,)]),
+    lease_annotation=st.sampled_from([(), (ADDRESS,), (OTHER,)]),
     ddns=st.sampled_from([None, "False", "FALSE", "false", "no", "true"]),
     compared=st.sampled_from([FIELDS, "Local IPv4 SingleStack"]),
 )
@@ -656,7 +651,7 @@ def test_address_is_announced_from_any_state_and_then_left_alone(situation: Situ
         assert is_users_ignore(situation)
         return
     assert cluster.last.progress is Progress.SHOWN
-    assert (seen.annotated, seen.ignored) == (situation.wish.address, False)
+    assert (seen.address_annotation, seen.ignored) == (situation.wish.address, False)
     assert seen.shows(situation.wish.address)
     before = len(cluster.patches)
     assert len(cluster.run().patches) == before
@@ -680,7 +675,7 @@ def test_held_service_ends_empty_and_ignored(situation: Situation, answers: bool
 def test_removed_service_is_never_ignored_with_an_address(situation: Situation) -> None:
     seen = situation.seen
     cluster = Cluster(situation, answers=True).run()
-    assert not cluster.seen.annotated
+    assert not cluster.seen.address_annotation
     assert not cluster.seen.ignored or seen.is_held or (seen.is_untouched and situation.record is None)
     for patch in cluster.patches:
         assert KUBE_VIP_ADDRESSES not in patch or patch[KUBE_VIP_ADDRESSES] == ""
@@ -727,7 +722,7 @@ def test_first_publication_is_one_patch_and_never_respelled(
 
 def test_status_of_a_publication_that_is_not_the_first_is_a_patch_of_its_own() -> None:
     cluster = Cluster(Situation(UP, recorded(Step.SHOWN, OTHER), ANNOUNCE), answers=True)
-    cluster.seen = replace(cluster.seen, annotated=OTHER, status=(OTHER,))
+    cluster.seen = replace(cluster.seen, address_annotation=OTHER, status=(OTHER,))
     first, second, *_rest = cluster.run().patches
     assert set(first) == {KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, ANNOUNCED_AS}
     assert second == {}
@@ -800,9 +795,9 @@ PAIRS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("annotated", "expected"), PAIRS.values(), ids=PAIRS.keys())
-def test_ipv4_address_of_a_pair(annotated: str, expected: str) -> None:
-    assert replace(NEW, annotated=annotated).ipv4_of_pair == expected
+@pytest.mark.parametrize(("address_annotation", "expected"), PAIRS.values(), ids=PAIRS.keys())
+def test_ipv4_address_of_a_pair(address_annotation: str, expected: str) -> None:
+    assert replace(NEW, address_annotation=address_annotation).ipv4_of_pair == expected
 
 
 READ: dict[str, tuple[Service, str]] = {

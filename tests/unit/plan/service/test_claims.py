@@ -17,7 +17,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UUID,
     Reason,
 )
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.claims import claim_events, owners_of_claimed
 from tests.support.builders import ADDRESS, CLUSTER, allocated, load_balancer, served, service
 from tests.unit.plan.service.snapshots import PRIMARY, SHARED, SHARES, record_of, snapshot_of

@@ -11,7 +11,7 @@ from harvester_ccm.kube.documents import Page
 from harvester_ccm.model.core import NODES, SERVICES, Ingress, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_LEASE, Reason
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, observe
 from harvester_ccm.plan.service.verdict import NotReady, Ready

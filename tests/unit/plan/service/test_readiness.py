@@ -23,7 +23,8 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.announcing.dhcp_lease import LEASE_GRACE_SECONDS
 from harvester_ccm.plan.service.announcing.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading
 from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, NOTE_SECONDS
-from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS, Record, Step, written_record
+from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
+from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ServicePlan
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service

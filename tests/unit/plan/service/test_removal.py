@@ -22,7 +22,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     Reason,
 )
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import (

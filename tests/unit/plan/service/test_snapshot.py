@@ -33,7 +33,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
 )
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.owner import name_for
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices

@@ -23,7 +23,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.desired import DeleteLoadBalancer
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of, plan_service

@@ -7,7 +7,7 @@ import pytest
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
-from harvester_ccm.plan.service.announcing.sequence import Step
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.virtual_ips import virtual_ips_of_load_balancer, virtual_ips_of_service
 from tests.support.builders import ADDRESS, CLUSTER, listed_store, load_balancer, served, service
 from tests.unit.plan.service.snapshots import record_of

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from harvester_ccm import names
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import WHOLE_LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS, Record
+from harvester_ccm.plan.service.announcing.record import Record
+from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
