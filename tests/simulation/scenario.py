@@ -1,5 +1,7 @@
 """The actions of a schedule, from its seed: actions of users and administrators, and faults.
 
+Half of the scenarios are within the budget (``budget``).
+
 A scenario is data: any action can be left out to shorten one that fails.
 """
 
@@ -9,6 +11,7 @@ from typing import Any, Final
 
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.actions import LAN, LATE, SERVICES, Action, Scenario, ports_of
+from tests.simulation.budget import within_budget
 from tests.simulation.fragments import with_fragments
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS
@@ -54,7 +57,9 @@ def scenario_of(seed: str) -> Scenario:
         verb, more = make(dice, names)
         actions.append(Action(pause, verb, more))
     pool = dice.choice((1, 2, 3, 5, 5))
-    return Scenario(seed, pool, nodes, tuple(with_fragments(seed, actions, names)))
+    whole = with_fragments(seed, actions, names)
+    has_budget = random.Random(f"{seed} budget").random() < 0.5
+    return Scenario(seed, pool, nodes, within_budget(whole) if has_budget else tuple(whole))
 
 
 def _new(dice: random.Random, names: Sequence[str], name: str) -> dict[str, Any]:
