@@ -15,6 +15,7 @@ from harvester_ccm.plan.service.ownership.orphans import is_orphan, service_of
 from harvester_ccm.plan.service.ownership.owner import allocated_addresses, has_cluster_name, service_key
 from harvester_ccm.plan.service.request import requests_address
 from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
+from harvester_ccm.plan.service.sharing.ranking import families_of_change
 from harvester_ccm.plan.service.snapshot import BY_ADDRESS, BY_REQUEST, BY_SERVICE
 
 MAPPING_KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
@@ -33,8 +34,8 @@ def changed_service(caches: Caches, old: Service | None, new: Service | None) ->
 
 
 def primaries_of_service(caches: Caches, old: Service | None, new: Service | None) -> set[str]:
-    """Return the primaries whose families read a field of the Service that has changed (``SharingFields``)."""
-    return caches.rankings.concerned_by(old, new)
+    """Return the primaries whose families read a field of the Service that has changed."""
+    return families_of_change(caches.services, caches.cluster, old, new)
 
 
 def family_of(caches: Caches, primary_key: str) -> list[str]:

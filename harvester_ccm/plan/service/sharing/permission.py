@@ -23,6 +23,7 @@ from harvester_ccm.plan.service.scope import (
     primary_label,
     was_secondary,
 )
+from harvester_ccm.plan.service.sharing.ranking import is_announced_by_harvester
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 
@@ -53,7 +54,7 @@ def sharing_of(snapshot: ServiceSnapshot) -> Sharing:
     if not may_share(service, reference, snapshot.cluster):
         # The Warning is the same whether the primary exists or not: tenants cannot look for Services of others.
         return Sharing(refusal=_out_of_scope(service, reference), gives_up=True)
-    if refusal := unsupported_reason(service, is_vm=_is_announced_by_harvester(primary)):
+    if refusal := unsupported_reason(service, is_vm=is_announced_by_harvester(primary)):
         return Sharing(refusal=refusal)
     if not _is_key(reference):
         expected = "namespace/name of a Service of type LoadBalancer"
@@ -72,10 +73,6 @@ def sharing_of(snapshot: ServiceSnapshot) -> Sharing:
         return _NO_ADDRESS
     address = primary.addresses[0]
     return Sharing(address) if address in snapshot.primary_allocated else _NO_ADDRESS
-
-
-def _is_announced_by_harvester(primary: Service | None) -> bool:
-    return primary is not None and bool(primary.addresses) and read_seen(primary).is_held
 
 
 def _is_key(reference: str) -> bool:

@@ -1,14 +1,12 @@
-"""The ranking of the Services that ask for one address: which of them may use it.
+"""The ranking of the Services that request one address: which of them may use it.
 
-It follows from the stored Services alone, so all of them come to the same answer. They are ranked: those that already
-have the address first, then older ones. Each gets its ports unless the primary or one before it has any of them.
-
-A tenant can have thousands of Services share one address. ``SharingFields`` has everything that the plan of one Service
-reads of another one. Any other change of a Service concerns no other Service, and a ranking is kept until one of these
-fields changes.
+It follows from the stored Services alone, so the plans of all of them come to the same result. They are ranked: those
+that already have the address first, then older ones. Each gets its ports unless the primary or a Service before it has
+any of them. A Service that has the address keeps it: only new ones are rejected because the address has enough.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
 from typing import Final
 
 from msgspec import Struct, field
@@ -21,7 +19,6 @@ from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
-    has_other_class,
     is_managed,
     is_served_by_us,
     may_share,
@@ -30,149 +27,90 @@ from harvester_ccm.plan.service.scope import (
 )
 from harvester_ccm.plan.service.supported import unsupported_reason
 
+MAX_SHARING: Final = 500
+"""Services that can share an address with its primary."""
 MAX_SHARED_PORTS: Final = 2000
-"""Ports that other Services can have on an address. Each is a listener of a VM load balancer. With tens of thousands,
-Harvester could not store it any more, nor a change of its backends."""
-
-
-class SharingFields(Struct, frozen=True):
-    """Everything that the plans of other Services read of a Service: of their primary, or of their secondary."""
-
-    key: str
-    uid: str
-    created: str
-    deleting: bool
-    type: str
-    is_served: bool
-    """Whether this controller serves it."""
-    is_managed: bool
-    """Whether this controller serves it or is removing it."""
-    is_supported: bool
-    """Whether a load balancer of Harvester can serve it, if kube-vip announces the address."""
-    is_supported_by_vm: bool
-    """The same, if Harvester announces the address."""
-    may_share: bool
-    """Whether ``--shared-address-scope`` permits the primary that it names."""
-    has_condition: bool
-    has_other_class: bool
-    has_finalizer: bool
-    ports: tuple[ServicePort, ...]
-    network: str | None
-    """The annotation as it is written: secondaries copy it."""
-    primary: str
-    """The primary that the Service names; empty without one."""
-    label: str | None
-    """The primary whose address the Service last had."""
-    addresses: tuple[str, ...]
-    """Those in the status."""
-    announced: str | None
-    """The address in the annotation of kube-vip."""
-    specified: str
-    """``spec.loadBalancerIP``."""
-    is_ignored: bool
-    """Whether kube-vip ignores the Service."""
-    device: str | None
-    """The device on which kube-vip announces the address."""
-
-    def has_address_of(self, primary: "SharingFields", label: str) -> bool:
-        """Return whether the Service has the address of a primary, whose secondaries have this label.
-
-        Tenants can write the label of their Services, but not the status: the label counts only with an address there,
-        which may be any one while the primary has none.
-        """
-        if self.label != label:
-            return False
-        if not primary.addresses:
-            return bool(self.addresses)
-        return not set(primary.addresses).isdisjoint(self.addresses)
-
-    def can_be_served_with(self, primary: "SharingFields") -> bool:
-        """Return whether a load balancer of the type of the primary's can serve the Service."""
-        is_paused = primary.announced == "" and primary.is_ignored
-        is_announced_by_harvester = bool(primary.addresses) and is_paused
-        return self.is_supported_by_vm if is_announced_by_harvester else self.is_supported
-
-    def is_in_network_of(self, primary: "SharingFields") -> bool:
-        """Return whether the primary's address is in the network that the Service requests, or none is requested."""
-        return is_in_network(self.network, primary.network)
-
-
-def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
-    """Return what the plans of other Services read of this one."""
-    meta = service.metadata
-    seen = read_seen(service)
-    return SharingFields(
-        key=meta.key,
-        uid=meta.uid,
-        created=meta.creation_timestamp or "",
-        deleting=meta.deleting,
-        type=service.spec.type,
-        is_served=is_served_by_us(service, cluster),
-        is_managed=is_managed(service, cluster),
-        is_supported=unsupported_reason(service, is_vm=False) is None,
-        is_supported_by_vm=unsupported_reason(service, is_vm=True) is None,
-        may_share=may_share(service, primary_reference(service), cluster),
-        has_condition=service.ready_condition is not None,
-        has_other_class=has_other_class(service),
-        has_finalizer=meta.has_finalizer(names.SERVICE_FINALIZER),
-        ports=service.spec.ports,
-        network=meta.annotation(names.NETWORK),
-        primary=primary_reference(service),
-        label=meta.label(names.PRIMARY_SERVICE_LABEL),
-        addresses=service.addresses,
-        announced=seen.address_annotation,
-        specified=seen.specified,
-        is_ignored=seen.ignored,
-        device=seen.device,
-    )
+"""Ports that they can have together. Each is a listener of a VM load balancer: with tens of thousands, Harvester could
+not store the load balancer any more, nor this controller read it."""
 
 
 class Ranking(Struct, frozen=True):
     """Which Services may use the address of a primary."""
 
     clashes: Mapping[str, str] = field(default_factory=dict)
-    """For each Service, by its key: which port another Service has, or that all have too many; empty if neither."""
+    """For each Service, by its key: which port another Service has, or what is used up; empty if neither."""
     shared_ports: tuple[ServicePort, ...] = ()
-    """The ports of the Services that may use the address, in order of rank; those of the primary are not among them."""
+    """The ports of the Services that may use the address, in order of rank, as many as a load balancer can have; the
+    ports of the primary are not among them."""
 
 
-def rank(primary: SharingFields, secondaries: Iterable[SharingFields]) -> Ranking:
+def rank(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> Ranking:
     """Return the ranking of the Services that name a primary, in the order of the cache.
 
     TCP and UDP of one number are different ports. Of the Services created in one second, the first one in the cache
     comes first: its patch may already be on the way when the others arrive.
     """
-    label = primary_label(primary.key)
-    used = dict.fromkeys(_ports_of(primary), primary.key)
+    has_address = _addressed(primary, secondaries)
+    used = dict.fromkeys(_ports_of(primary), primary.metadata.key)
     clashes: dict[str, str] = {}
     shared_ports: list[ServicePort] = []
-    ranked = sorted(secondaries, key=lambda secondary: secondary.created)
+    sharing = 0
+    ranked = sorted(secondaries, key=lambda secondary: secondary.metadata.creation_timestamp or "")
     # Sorting is stable: within each half, the older one comes first.
-    for secondary in sorted(ranked, key=lambda secondary: not secondary.has_address_of(primary, label)):
-        if not _takes_part(secondary, primary, label):
+    for secondary in sorted(ranked, key=lambda secondary: secondary.metadata.key not in has_address):
+        key = secondary.metadata.key
+        is_new = key not in has_address
+        if not _takes_part(secondary, primary, cluster, is_new=is_new):
             continue
-        clash = _clash(secondary, used) or _excess(secondary, shared_ports, primary)
-        clashes[secondary.key] = clash
+        clash = _clash(secondary, used)
+        if not clash and is_new:
+            clash = _used_up(sharing + 1, len(shared_ports) + len(secondary.spec.ports))
+        clashes[key] = clash
         if clash:
             continue
-        shared_ports.extend(secondary.ports)
-        used.update(dict.fromkeys(_ports_of(secondary), secondary.key))
-    return Ranking(clashes, tuple(shared_ports))
+        sharing += 1
+        shared_ports.extend(secondary.spec.ports)
+        used.update(dict.fromkeys(_ports_of(secondary), key))
+    return Ranking(clashes, tuple(shared_ports[:MAX_SHARED_PORTS]))
 
 
-def _takes_part(secondary: SharingFields, primary: SharingFields, label: str) -> bool:
+def _addressed(primary: Service, secondaries: Iterable[Service]) -> frozenset[str]:
+    """Return the keys of the Services that have the address of the primary.
+
+    Tenants can write the label of their Services, but not the status: the label counts only with an address there,
+    which may be any one while the primary has none.
+    """
+    label = primary_label(primary.metadata.key)
+    labelled = (service for service in secondaries if service.metadata.label(names.PRIMARY_SERVICE_LABEL) == label)
+    addresses = set(primary.addresses)
+    return frozenset(
+        service.metadata.key
+        for service in labelled
+        if service.addresses and not (addresses and addresses.isdisjoint(service.addresses))
+    )
+
+
+def _takes_part(secondary: Service, primary: Service, cluster: ClusterIdentity, *, is_new: bool) -> bool:
     """Return whether a Service may have ports of the address.
 
     One that has the address keeps it in any network, and although it asks for another IP family now.
     """
-    if not secondary.is_served or not secondary.may_share:
+    if not is_served_by_us(secondary, cluster) or not may_share(secondary, primary.metadata.key, cluster):
         return False
-    if secondary.has_address_of(primary, label):
+    if not is_new:
         return True
-    return secondary.is_in_network_of(primary) and secondary.can_be_served_with(primary)
+    network = primary.metadata.annotation(names.NETWORK)
+    if not is_in_network(secondary.metadata.annotation(names.NETWORK), network):
+        return False
+    return unsupported_reason(secondary, is_vm=is_announced_by_harvester(primary)) is None
 
 
-def _clash(secondary: SharingFields, used: Mapping[tuple[str, int], str]) -> str:
+def is_announced_by_harvester(primary: Service | None) -> bool:
+    """Return whether Harvester announces the address of a primary; False if it has none."""
+    return primary is not None and bool(primary.addresses) and read_seen(primary).is_held
+
+
+def _clash(secondary: Service, used: Mapping[tuple[str, int], str]) -> str:
     """Return which port of the Service another one has; empty if none has."""
     clash = min((port for port in _ports_of(secondary) if port in used), default=None)
     if clash is None:
@@ -181,82 +119,87 @@ def _clash(secondary: SharingFields, used: Mapping[tuple[str, int], str]) -> str
     return f"Port {number}/{protocol} is used on this address by Service {used[clash]}"
 
 
-def _excess(secondary: SharingFields, shared_ports: list[ServicePort], primary: SharingFields) -> str:
-    """Return that the ports of the Service are too many beside those that are shared already; empty if they are not."""
-    if len(shared_ports) + len(secondary.ports) <= MAX_SHARED_PORTS:
-        return ""
-    # No number that changes with other Services: the text is in the condition.
-    return (
-        f"The Services that share the address of Service {primary.key} can have {MAX_SHARED_PORTS:,} ports together, "
-        "and would have more with this one"
-    )
+def _used_up(sharing: int, ports: int) -> str:
+    """Return that the address cannot be shared by so many Services, or with so many ports; empty if it can."""
+    if sharing > MAX_SHARING:
+        return f"{MAX_SHARING} Services share this address already, which is the limit"
+    if ports > MAX_SHARED_PORTS:
+        return f"The Services that share this address can have {MAX_SHARED_PORTS:,} ports, and would have more with it"
+    return ""
 
 
-def _ports_of(fields: SharingFields) -> set[tuple[str, int]]:
+def _ports_of(service: Service) -> set[tuple[str, int]]:
     """Return protocol and number of the ports."""
-    return {(port.protocol, port.port) for port in fields.ports}
+    return {(port.protocol, port.port) for port in service.spec.ports}
+
+
+class _Known(Struct, frozen=True):
+    """A ranking, and the Services that it was computed from."""
+
+    services: tuple[Service, ...]
+    ranking: Ranking
 
 
 class Rankings:
-    """The ranking for each primary, computed once after a change that concerns it.
+    """The ranking for each primary, computed again only if one of its Services is another object than before.
 
-    It is derived from the stored Services: without it, everything is computed again, with the same result.
+    A tenant can have thousands of Services name one primary, and each of their plans reads the ranking.
     """
 
     def __init__(self, services: Store[Service], cluster: ClusterIdentity) -> None:
         """``services`` has the index BY_PRIMARY."""
         self._services = services
         self._cluster = cluster
-        self._rankings: dict[str, Ranking] = {}
+        self._known: dict[str, _Known] = {}
         """By the key of the primary."""
-        self._fields: dict[str, tuple[Service, SharingFields]] = {}
-        """What is read of each Service that shares an address, with the version that it was read of."""
-        services.on_change(self._changed)
 
     def of(self, primary_key: str) -> Ranking:
         """Return the ranking of the Services that name a primary; it is empty for a primary that does not exist."""
-        known = self._rankings.get(primary_key)
-        if known is not None:
-            return known
         primary = self._services.get(primary_key)
-        named_by = self._services.by_index(BY_PRIMARY, primary_key)
-        if primary is None or not named_by:
+        family = self._services.by_index(BY_PRIMARY, primary_key)
+        if primary is None or not family:
+            self._known.pop(primary_key, None)
             return Ranking()
-        fields = map(self._fields_of, named_by)
-        secondaries = (secondary for secondary in fields if secondary.primary == primary_key)
-        ranking = self._rankings[primary_key] = rank(self._fields_of(primary), secondaries)
-        return ranking
+        services = (primary, *family)
+        known = self._known.get(primary_key)
+        if known is None or not _are_same(known.services, services):
+            secondaries = [service for service in family if primary_reference(service) == primary_key]
+            known = self._known[primary_key] = _Known(services, rank(primary, secondaries, self._cluster))
+        return known.ranking
 
-    def concerned_by(self, old: Service | None, new: Service | None) -> set[str]:
-        """Return the keys of the primaries whose families a change of a Service concerns, also of missing ones.
 
-        A family is a primary and the Services that name it or last had its address. It is empty if no field has changed
-        that another Service reads.
-        """
-        before = None if old is None else sharing_fields(old, self._cluster)
-        after = None if new is None else sharing_fields(new, self._cluster)
-        if before == after:
-            return set()
-        concerned: set[str] = set()
-        for service in (old, new):
-            if service is None:
-                continue
-            concerned.update(primaries_of(service))
-            if self._services.by_index(BY_PRIMARY, service.metadata.key):
-                concerned.add(service.metadata.key)
-        return concerned
+def _are_same(before: Sequence[Service], now: Sequence[Service]) -> bool:
+    return len(before) == len(now) and all(map(is_, before, now))
 
-    def _fields_of(self, service: Service) -> SharingFields:
-        key = service.metadata.key
-        known = self._fields.get(key)
-        if known is None or known[0] is not service:
-            known = self._fields[key] = (service, sharing_fields(service, self._cluster))
-        return known[1]
 
-    def _changed(self, old: Service | None, new: Service | None) -> None:
-        if old is not None:
-            self._fields.pop(old.metadata.key, None)
-        if not self._rankings:
-            return
-        for primary_key in self.concerned_by(old, new):
-            self._rankings.pop(primary_key, None)
+def families_of_change(
+    services: Store[Service], cluster: ClusterIdentity, old: Service | None, new: Service | None
+) -> set[str]:
+    """Return the keys of the primaries whose families a change of a Service concerns, also of missing ones.
+
+    A family is a primary and the Services that name it or last had its address. No family is concerned if nothing has
+    changed that the plan of another Service reads.
+    """
+    before = None if old is None else _read_by_others(old, cluster)
+    after = None if new is None else _read_by_others(new, cluster)
+    if before == after:
+        return set()
+    concerned: set[str] = set()
+    for service in (old, new):
+        if service is None:
+            continue
+        concerned.update(primaries_of(service))
+        if services.by_index(BY_PRIMARY, service.metadata.key):
+            concerned.add(service.metadata.key)
+    return concerned
+
+
+def _read_by_others(service: Service, cluster: ClusterIdentity) -> tuple[object, ...]:
+    """Return everything that the plans of its primary and of its secondaries read of a Service."""
+    meta = service.metadata
+    seen = read_seen(service)
+    state = (meta.uid, meta.creation_timestamp, meta.deleting, meta.has_finalizer(names.SERVICE_FINALIZER))
+    scope = (is_served_by_us(service, cluster), is_managed(service, cluster), service.ready_condition is None)
+    shared = (primary_reference(service), meta.label(names.PRIMARY_SERVICE_LABEL), service.addresses)
+    network = meta.annotation(names.NETWORK)
+    return (*state, *scope, *shared, service.spec, network, seen.annotated, seen.ignored, seen.device)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, Reason
 from harvester_ccm.plan.service.allocation.deletion import next_deletion
 from harvester_ccm.plan.service.announcing.device import changed_device
@@ -29,6 +29,7 @@ from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import requested_network
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
 from harvester_ccm.plan.service.sharing.permission import Sharing, sharing_of
+from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import Ready
 
@@ -54,12 +55,27 @@ def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
         ingress=virtual_ip_ingress(address, service),
         events=(*events, _ensured(snapshot, primary, address)),
     )
-    refused = refused_ports_warning(service, snapshot.refused_of_primary) if of_primary.is_held else None
-    if refused is not None:
-        return replace(desired, verdict=not_ready(refused, snapshot), events=events)
+    not_served = _ports_not_served(snapshot) if of_primary.is_held else None
+    if not_served is not None:
+        return replace(desired, verdict=not_ready(not_served, snapshot), events=events)
     if _is_announced(snapshot, of_primary, address):
         return desired
     return replace(desired, verdict=waits_for(Reason.SHARED_ADDRESS_PENDING), events=events)
+
+
+def _ports_not_served(snapshot: ServiceSnapshot) -> EventMessage | None:
+    """Return the Warning about ports without a listener on the VM load balancer of the primary, or None."""
+    ports = snapshot.service.spec.ports
+    shared = snapshot.ranking_of_primary.shared_ports
+    left_out = [port for port in ports if port not in shared] if len(shared) >= MAX_SHARED_PORTS else []
+    if not left_out:
+        return refused_ports_warning(snapshot.service, snapshot.refused_of_primary)
+    listed = abbreviate([f"{port.port}/{port.protocol}" for port in left_out])
+    cause = (
+        f"Ports {listed} are not served: the Services that share this address have more than "
+        f"{MAX_SHARED_PORTS:,} ports, the limit of a load balancer"
+    )
+    return EventMessage("Warning", Reason.SHARING_REJECTED, cause, "Remove ports, or name another primary")
 
 
 def _is_announced(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> bool:

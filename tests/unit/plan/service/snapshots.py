@@ -35,7 +35,7 @@ from harvester_ccm.plan.service.desired import (
 )
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.sharing.ranking import rank, sharing_fields
+from harvester_ccm.plan.service.sharing.ranking import rank
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready, Verdict
 from tests.support.builders import (
@@ -125,8 +125,7 @@ def snapshot_of(
     """
     store = listed_store([service], load_balancers, BACKENDS)
     if ranked:
-        candidates = [sharing_fields(secondary, cluster) for secondary in ranked]
-        fields["ranking_of_primary"] = rank(sharing_fields(fields["primary"], cluster), candidates)
+        fields["ranking_of_primary"] = rank(fields["primary"], ranked, cluster)
     snapshot = replace(observe(store, service, cluster), **fields)
     phase = waited_in or phase_of(snapshot)
     remembered = ServiceState(

@@ -1,7 +1,6 @@
 """Which Services may use the address of a primary, and what they read of each other.
 
-``SharingFields`` has everything that the plan of one Service reads of another one. A change of any other field wakes no
-Service, so no plan may differ after it.
+A change that no other plan reads wakes no other Service, so no other plan may differ after it.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,14 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.load_balancer.vm_spec import listeners
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS, Ranking, Rankings, rank, sharing_fields
+from harvester_ccm.plan.service.sharing.ranking import (
+    MAX_SHARED_PORTS,
+    MAX_SHARING,
+    Ranking,
+    Rankings,
+    families_of_change,
+    rank,
+)
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, VM_SPEC, allocated, listed_store, served, service
 from tests.unit.plan.service.snapshots import BACKENDS
@@ -101,11 +107,12 @@ def test_other_plans_differ_only_after_a_change_of_a_field_that_sharing_reads(
         return [plan_service(observe(store, other, CLUSTER)) for other in others]
 
     place = [member.metadata.name for member in FAMILY].index(changed.metadata.name)
-    before, expected = sharing_fields(family[place], CLUSTER), plans(family)
+    before, expected = family[place], plans(family)
+    services = listed_store(family, (), BACKENDS).services
     differed = set()
-    for name, after in changes_of(family[place]):
+    for name, after in changes_of(before):
         made = plans([*family[:place], after, *family[place + 1 :]])
-        if sharing_fields(after, CLUSTER) == before:
+        if not families_of_change(services, CLUSTER, before, after):
             assert made == expected, name
         elif made != expected:
             differed.add(name)
@@ -215,13 +222,13 @@ RANKINGS: dict[str, tuple[tuple[Service, ...], dict[str, str], list[int]]] = {
 def test_service_without_a_node_port_has_no_rank_if_harvester_announces_the_address() -> None:
     hosted = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=SUPPRESSED)
     members = (secondary("a", "2026-01-01T00:00:00Z", **NO_NODE_PORT), secondary("b"))
-    ranking = rank(sharing_fields(hosted, CLUSTER), [sharing_fields(member, CLUSTER) for member in members])
+    ranking = rank(hosted, members, CLUSTER)
     assert ranking.clashes == {"shop/b": ""}
 
 
 @pytest.mark.parametrize(("secondaries", "clashes", "ports"), RANKINGS.values(), ids=RANKINGS.keys())
 def test_ranking(secondaries: tuple[Service, ...], clashes: dict[str, str], ports: list[int]) -> None:
-    ranking = rank(sharing_fields(MAIN, CLUSTER), [sharing_fields(member, CLUSTER) for member in secondaries])
+    ranking = rank(MAIN, secondaries, CLUSTER)
     assert ranking.clashes == clashes
     assert [port.port for port in ranking.shared_ports] == ports
 
@@ -236,14 +243,14 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
 def test_label_counts_with_an_address_while_the_primary_has_none(fields: dict[str, Any], first: str) -> None:
     primary = service("main", uid="main-uid", ours=True, annotations={names.NETWORK: "infra/vlan9"})
     older, newer = secondary("a", "2026-01-01T00:00:00Z"), secondary("b", **fields)
-    ranking = rank(sharing_fields(primary, CLUSTER), [sharing_fields(member, CLUSTER) for member in (older, newer)])
+    ranking = rank(primary, (older, newer), CLUSTER)
     assert [key for key, clash in ranking.clashes.items() if not clash] == [first]
 
 
 def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace() -> None:
     cluster = replace(CLUSTER, shared_address_scope=SharedAddressScope.NAMESPACE)
     other, same = secondary("a", namespace="infra"), secondary("b")
-    ranking = rank(sharing_fields(MAIN, cluster), [sharing_fields(member, cluster) for member in (other, same)])
+    ranking = rank(MAIN, (other, same), cluster)
     assert ranking.clashes == {"shop/b": ""}
 
 
@@ -252,21 +259,40 @@ def ports_from(first: int, number: int) -> list[dict[str, Any]]:
     return [{"port": port, "nodePort": port} for port in range(first, first + number)]
 
 
-def test_services_that_share_an_address_have_no_more_ports_than_a_load_balancer_can_have() -> None:
+def test_new_service_needs_room_among_the_ports_of_an_address() -> None:
     members = (
         secondary("first", "2026-01-01T00:00:00Z", ports=ports_from(1000, MAX_SHARED_PORTS - 2)),
         secondary("too-many", "2026-01-02T00:00:00Z", ports=ports_from(5000, 3)),
         secondary("last", "2026-01-03T00:00:00Z", ports=ports_from(6000, 2)),
         secondary("one-more", "2026-01-04T00:00:00Z", ports=ports_from(7000, 1)),
     )
-    ranking = rank(sharing_fields(MAIN, CLUSTER), [sharing_fields(member, CLUSTER) for member in members])
+    ranking = rank(MAIN, members, CLUSTER)
     assert len(ranking.shared_ports) == MAX_SHARED_PORTS
-    refused = {key for key, clash in ranking.clashes.items() if clash}
-    assert refused == {"shop/too-many", "shop/one-more"}
-    assert ranking.clashes["shop/too-many"] == (
-        "The Services that share the address of Service shop/main can have 2,000 ports together, and would have more "
-        "with this one"
+    refused = {key: clash for key, clash in ranking.clashes.items() if clash}
+    text = "The Services that share this address can have 2,000 ports, and would have more with it"
+    assert refused == {"shop/too-many": text, "shop/one-more": text}
+
+
+def test_service_that_shares_the_address_keeps_it_when_it_gets_more_ports() -> None:
+    members = (
+        secondary("grown", "2026-01-01T00:00:00Z", ports=ports_from(1000, MAX_SHARED_PORTS + 9), **HAS_ADDRESS),
+        secondary("b", "2026-01-02T00:00:00Z", **HAS_ADDRESS),
+        secondary("new", "2026-01-03T00:00:00Z", ports=ports_from(6000, 1)),
     )
+    ranking = rank(MAIN, members, CLUSTER)
+    assert [key for key, clash in ranking.clashes.items() if not clash] == ["shop/grown", "shop/b"]
+    assert len(ranking.shared_ports) == MAX_SHARED_PORTS
+
+
+def test_new_service_is_rejected_if_the_limit_of_services_share_the_address() -> None:
+    ports = [ports_from(1000 + number, 1) for number in range(MAX_SHARING + 1)]
+    members = [secondary(f"s{number:04}", ports=one) for number, one in enumerate(ports)]
+    ranking = rank(MAIN, members, CLUSTER)
+    assert {key: clash for key, clash in ranking.clashes.items() if clash} == {
+        f"shop/s{MAX_SHARING:04}": "500 Services share this address already, which is the limit"
+    }
+    with_address = [secondary(f"s{number:04}", ports=one, **HAS_ADDRESS) for number, one in enumerate(ports)]
+    assert not any(rank(MAIN, with_address, CLUSTER).clashes.values())
 
 
 def test_load_balancer_with_all_ports_that_can_share_its_address_is_kept() -> None:
@@ -297,28 +323,17 @@ CHANGES = st.lists(st.tuples(st.one_of(MEMBERS, PRIMARIES), st.booleans()), max_
 
 
 @given(changes=CHANGES)
-def test_kept_ranking_is_that_of_the_stored_services(changes: list[tuple[Service, bool]]) -> None:
+def test_change_of_a_ranking_concerns_its_family(changes: list[tuple[Service, bool]]) -> None:
     store = Store[Service]((), SERVICE_INDEXES)
     rankings = Rankings(store, CLUSTER)
     for changed, is_deleted in changes:
         key = changed.metadata.key
         if is_deleted and store.get(key) is None:
             continue
-        old, new = store._set(key, None if is_deleted else changed)
-        concerned = rankings.concerned_by(old, new)
         before = {primary: rankings.of(primary) for primary in ("shop/main", "shop/other")}
-        store._notify(old, new)
-        fresh = Rankings(store, CLUSTER)
+        old, new = store._set(key, None if is_deleted else changed)
+        concerned = families_of_change(store, CLUSTER, old, new)
         for primary, ranking in before.items():
-            assert rankings.of(primary) == fresh.of(primary)
-            if ranking != fresh.of(primary):
+            assert rankings.of(primary) == Rankings(store, CLUSTER).of(primary)
+            if ranking != rankings.of(primary):
                 assert primary in concerned
-
-
-def test_change_that_nobody_reads_concerns_nobody() -> None:
-    store = listed_store([MAIN, secondary("a")], (), BACKENDS)
-    changed = replace(MAIN, metadata=replace(MAIN.metadata, resource_version="8"))
-    assert store.rankings.concerned_by(MAIN, changed) == set()
-    assert store.rankings.concerned_by(MAIN, None) == {"shop/main"}
-    assert store.rankings.concerned_by(None, secondary("b")) == {"shop/main"}
-    assert store.rankings.concerned_by(None, service("alone", uid="alone")) == set()

@@ -28,6 +28,8 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import primary_label
+from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS
+from harvester_ccm.plan.service.verdict import NotReady
 from tests.support.builders import (
     ADDRESS,
     CLUSTER,
@@ -879,3 +881,13 @@ LABELS: dict[str, tuple[str, str]] = {
 def test_label_of_a_secondary_is_valid(key: str, label: str) -> None:
     assert primary_label(key) == label
     assert len(primary_label(key)) <= 63
+
+
+def test_ports_beyond_the_limit_of_a_vm_load_balancer_are_reported() -> None:
+    ports = [{"port": number, "nodePort": number} for number in range(1001, 1001 + MAX_SHARED_PORTS + 1)]
+    grown = service(ports=ports, ours=True, address=ADDRESS, annotations={**SHARES, **SUPPRESSED}, labels=SHARED)
+    primary = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=SUPPRESSED)
+    facts = {"primary": primary, "primary_allocated": {ADDRESS}, "primary_served": {ADDRESS}, "ranked": (grown,)}
+    verdict = plan(grown, **facts).verdict
+    assert isinstance(verdict, NotReady)
+    assert verdict.message.message.startswith(f"Ports {1001 + MAX_SHARED_PORTS}/TCP are not served")
