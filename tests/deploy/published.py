@@ -51,6 +51,8 @@ GENERATIONS: Final = (
     ),
 )
 NEWEST: Final = GENERATIONS[-1]
+SAME_KUBE_VIP: Final = GENERATIONS[-2]
+"""The published chart whose kube-vip has the version and the settings of this chart."""
 
 
 def write_published_chart(directory: Path, generation: Generation = NEWEST) -> Path:

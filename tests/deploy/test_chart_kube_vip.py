@@ -9,7 +9,7 @@ from devenv.process import DevenvError
 from devenv.restclient import Json
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.names import LOAD_BALANCER_CLASS
-from tests.deploy.published import NEWEST, write_published_chart
+from tests.deploy.published import SAME_KUBE_VIP, write_published_chart
 from tests.deploy.test_chart_rendering import arguments, objects_of, render, the, upgraded
 
 CLASS_NAME = "kube-vip.env.lb_class_name"
@@ -43,7 +43,7 @@ def announcer(*settings: str, case: str = "default") -> str:
 )
 def test_kube_vip_does_not_restart_by_default(setting: str, tmp_path: Path) -> None:
     """A pod template that differs from the published one restarts kube-vip, and addresses are down meanwhile."""
-    published = run_helm("template", RELEASE, write_published_chart(tmp_path, NEWEST), "--namespace", NAMESPACE)
+    published = run_helm("template", RELEASE, write_published_chart(tmp_path, SAME_KUBE_VIP), "--namespace", NAMESPACE)
     ours = render(*filter(None, [setting]))
     assert pod_template(objects_of(published)) == pod_template(ours)
     assert "lb_class_name" not in dict(environment(ours))

@@ -19,7 +19,7 @@ from harvester_ccm.commands.preflight import permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.names import LOAD_BALANCER_CLASS
-from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
+from tests.deploy.published import GENERATIONS, NEWEST, SAME_KUBE_VIP, Generation, write_published_chart
 
 pytestmark = pytest.mark.apiserver
 
@@ -86,7 +86,7 @@ def remove(plane: ControlPlane, text: str) -> None:
         plane.admin.request("DELETE", f"{plane.admin.collection_path(version, kind, namespace=namespace)}/{name}")
 
 
-@pytest.mark.parametrize("generation", [GENERATIONS[2], NEWEST], ids=lambda one: one.chart)
+@pytest.mark.parametrize("generation", [GENERATIONS[2], SAME_KUBE_VIP, NEWEST], ids=lambda one: one.chart)
 def test_upgrade_from_a_published_chart_keeps_every_object(
     release: ControlPlane, tmp_path: Path, generation: Generation
 ) -> None:
@@ -106,7 +106,7 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
     assert after[DEPLOYMENT]["metadata"]["generation"] == 2
     # Without a new generation kube-vip is not restarted, and the announced addresses stay up.
     restarted = after[DAEMON_SET]["metadata"]["generation"] != before[DAEMON_SET]["metadata"]["generation"]
-    assert restarted is (generation is not NEWEST)
+    assert restarted is (generation is not SAME_KUBE_VIP)
     pod = after[DEPLOYMENT]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"{IMAGE}:v{__version__}-ccm"
     assert pod["containers"][0]["args"] == [CONFIG, "--cluster-name=prod", ANNOUNCER]
