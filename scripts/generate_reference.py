@@ -4,6 +4,7 @@
 
 * ``docs/reference/annotations.md`` and ``events.md`` come from ``harvester_ccm/names.py``.
 * ``docs/reference/chart-values.md`` comes from the comments in the ``values.yaml`` of the chart.
+* The table of values in the ``README.md`` of the chart comes from the same comments.
 * ``docs/changelog.md`` is ``CHANGELOG.md``.
 """
 
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 DIRECTORY = DOCS / "reference"
 VALUES = ROOT / "deploy" / "charts" / "harvester-cloud-provider" / "values.yaml"
+CHART_README = VALUES.parent / "README.md"
+VALUES_BEGIN, VALUES_END = "<!-- generated: values -->", "<!-- end -->"
 KINDS = ("annotation", "label", "taint", "finalizer", "condition")
 TEXT = re.compile(
     rf"(?P<on>\w+) (?P<kind>{'|'.join(KINDS)}), (?P<source>set [^:.]*?)"
@@ -213,6 +216,19 @@ def chart_values_page() -> str:
     return _page(lines, "values.yaml")
 
 
+def chart_readme() -> str:
+    """Return the README of the chart with the table of its values, each with the first sentence of its meaning."""
+    text = CHART_README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(VALUES_BEGIN)
+    _, _, after = rest.partition(VALUES_END)
+    lines = ["| Value | Default | Meaning |", "|---|---|---|"]
+    for value in chart_values(VALUES.read_text(encoding="utf-8")):
+        if value.default:
+            meaning, *_ = re.split(r"(?<=[a-z)\"])\. (?=[A-Z])", value.comment)
+            lines.append(_row((f"`{value.path}`", value.default, f"{meaning.rstrip('.')}.")))
+    return "\n".join([f"{before}{VALUES_BEGIN}", "", *lines, "", f"{VALUES_END}{after}"])
+
+
 def _with_flags(comment: str) -> str:
     """Return a comment with flags of the command line as code."""
     return re.sub(r"(?<![\w`-])(--[a-z][a-z-]*[a-z])", r"`\1`", comment)
@@ -279,6 +295,7 @@ def pages() -> dict[Path, str]:
         DIRECTORY / "chart-values.md": chart_values_page(),
         DIRECTORY / "events.md": events_page(),
         DOCS / "changelog.md": changelog_page(),
+        CHART_README: chart_readme(),
     }
 
 
