@@ -23,15 +23,10 @@ from harvester_ccm import names
 from harvester_ccm.cli import main
 from harvester_ccm.commands import COMMANDS
 from harvester_ccm.flags import FLAGS, parse_command_line
-from scripts import generate_reference
 
 ROOT: Final = Path(__file__).parents[2]
 PRODUCT: Final = ROOT / "harvester_ccm"
 SCRIPT: Final = ROOT / "scripts" / "generate_addon.sh"
-
-
-def _listed(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -98,19 +93,6 @@ OTHER_FLAGS: Final = frozenset(
     }
 )
 """Flags in the pages that belong to other programs."""
-OTHER_WORDS: Final = _listed(
-    """
-    ClusterResourceSet ClusterRole ClusterRoleBinding ClusterRepo ConfigMap ControlPlane CrashLoopBackOff DaemonSet
-    ContainerCreating EndpointSlice EndpointSlices ExternalIP FailedMount GoDoc HelmChart HelmChartConfig IPPool
-    IPPools InternalIP JSONPath KubeVirt LoadBalancer LoadBalancers LoadBalancerReady NetworkPolicy NodePort
-    OwnerReference PodMonitor PreferDualStack PrometheusRule RequireDualStack ResourceQuota RoleBinding
-    RuntimeDefault ServiceAccount ServiceMonitor SingleStack StatefulSet TokenReview VirtualMachine
-    VirtualMachineInstance RKE2ControlPlane ToBeDeletedByClusterAutoscaler ClusterIP NoSchedule NoExecute
-    ClusterConfiguration MutatingAdmissionPolicy RangeAllocator ValidatingAdmissionPolicy ImagePullBackOff IfNotPresent
-    ServiceLB
-    """
-)
-"""Names in CamelCase that Kubernetes, Harvester, Rancher and other programs define."""
 OTHER_FIELDS: Final = frozenset({"spec", "status", "metadata", "cluster", "selector"})
 """First fields of paths into objects of other programs."""
 OTHER_PATHS: Final = frozenset(
@@ -125,17 +107,6 @@ OTHER_PATHS: Final = frozenset(
     }
 )
 """Other paths that are no values of the chart: those of other programs, and settings that kube-vip reads."""
-OTHER_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
-    "kubectl": _listed(
-        "annotate apply config create delete describe exec expose get label logs patch replace rollout run scale taint "
-        "wait harvester-ccm"
-    ),
-    "helm": _listed("get install lint package push rollback template test uninstall upgrade"),
-    "virtctl": frozenset({"console", "start", "restart"}),
-    "docker": frozenset({"push", "run", "build", "login", "save"}),
-    "pipx": frozenset({"install", "run"}),
-}
-"""Commands of other programs, by program."""
 OTHER_FILES: Final = frozenset(
     {
         "config.yaml",
@@ -163,9 +134,6 @@ _FENCE: Final = re.compile(
 )
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
-_FLAG_VALUE: Final = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]+)=(?P<value>[^\s`'\"|)\]]+)")
-_CAMEL: Final = re.compile(r"[A-Z][a-z]+(?:[A-Z]+[a-z0-9]*)+|(?:[A-Z]{2,}[a-z]+)(?:[A-Z]+[a-z]*)*")
-_PLACEHOLDER: Final = re.compile(r"[A-Z][A-Z-]+|<[^>]*>|\$|…|\.\.\.")
 
 
 def prose(text: str) -> str:
@@ -234,24 +202,9 @@ def unknown_search_texts(text: str) -> list[str]:
 
 
 @cache
-def known_words() -> frozenset[str]:
-    """Names in CamelCase that exist: reasons, alerts, classes, and those of other programs."""
-    folders = (PRODUCT, ROOT / "devenv", ROOT / "tests", ROOT / "benchmarks")
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for folder in folders for file in folder.rglob("*.py")]
-    classes = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    return OTHER_WORDS.union(reasons(), alerts(), classes, phases(), generate_reference.STATUS_REASONS)
-
-
-@cache
 def reasons() -> frozenset[str]:
     """Reasons of Events and conditions."""
     return frozenset({*names.Reason, *names.NodeReason})
-
-
-@cache
-def phases() -> frozenset[str]:
-    """Phases of a Service."""
-    return frozenset(str(phase) for phase in import_module("harvester_ccm.plan.service.phase").Phase)
 
 
 @cache
@@ -261,12 +214,11 @@ def alerts() -> frozenset[str]:
     return frozenset(rule["alert"] for group in groups for rule in group["rules"])
 
 
-def unknown_words(text: str) -> list[str]:
-    """Return reasons, alerts and other names in CamelCase that are not defined."""
-    named = [word for code in words_in_code(text) for word in re.split(r"[^\w]", code) if _CAMEL.fullmatch(word)]
-    in_events = re.findall(r"\b(?:Events?|reason) `(\w+)`", prose(text))
-    wrong_reasons = [word for word in in_events if word[0].isupper() and word not in reasons()]
-    return [word for word in named if word not in known_words()] + wrong_reasons
+def unknown_reasons(text: str) -> list[str]:
+    """Return reasons and alerts that do not exist: after the word Event or reason, or in the first cell of a row."""
+    named = re.findall(r"\b(?:Events?|reason) `([A-Z]\w+)`", prose(text))
+    in_rows = re.findall(r"^\| `(HarvesterCcm\w+)`", prose(text), re.MULTILINE)
+    return [name for name in named if name not in reasons()] + [name for name in in_rows if name not in alerts()]
 
 
 @cache
@@ -283,22 +235,6 @@ def known_flags() -> frozenset[str]:
 def unknown_flags(text: str) -> list[str]:
     """Return flags that no program has."""
     return sorted(set(_FLAG.findall(text)) - known_flags() - OTHER_FLAGS)
-
-
-def wrong_flag_values(text: str) -> list[str]:
-    """Return values that a flag of the controller does not accept."""
-    kinds = {flag.name: flag.kind for flag in FLAGS}
-    wrong = []
-    for match in _FLAG_VALUE.finditer(text):
-        value = match["value"].rstrip(".,;:")
-        is_kubelet = match["name"] == "cloud-provider"
-        if is_kubelet or match["name"] not in kinds or _PLACEHOLDER.search(value):
-            continue
-        try:
-            kinds[match["name"]].parse(value)
-        except ValueError:
-            wrong.append(match[0])
-    return wrong
 
 
 @cache
@@ -318,9 +254,10 @@ def unknown_chart_values(text: str) -> list[str]:
     ]
     named = [path for path in named if not re.search(r"\.(py|md|ya?ml|sh|txt|json|svg|toml|io|org)\b", path)]
     given = re.findall(r"--set ['\"]?([\w.-]+)=", text)
-    others = OTHER_FIELDS.union(file.stem for file in PRODUCT.rglob("*.py")).union(known_words())
+    others = OTHER_FIELDS.union(file.stem for file in PRODUCT.rglob("*.py"))
     unknown = [path for path in (*named, *given) if path not in OTHER_PATHS and not _has_value(path)]
-    return [path for path in unknown if path.split(".")[0] not in others and not re.match(r"v[\dX]", path)]
+    # A class of the code has a capital letter.
+    return [path for path in unknown if path.split(".")[0] not in others and not re.match(r"v[\dX]|[A-Z]", path)]
 
 
 def _has_value(path: str) -> bool:
@@ -375,9 +312,7 @@ def unknown_commands(text: str) -> list[str]:
     """Return commands that do not exist, and those with flags or arguments that they do not take."""
     wrong = []
     for line in command_lines(text):
-        for start in re.finditer(
-            r"(?:(?<=^)|(?<=[\s;&|(/]))(make|harvester-ccm|generate_addon\.sh|kubectl|helm|virtctl|docker|pipx) ", line
-        ):
+        for start in re.finditer(r"(?:(?<=^)|(?<=[\s;&|(/]))(make|harvester-ccm|generate_addon\.sh) ", line):
             tail = re.split(r"\s[|>;&]|[)`]", line[start.end() :])[0]
             if not _is_command(start[1], tail):
                 wrong.append(f"{start[1]} {tail}")
@@ -408,9 +343,7 @@ def _is_command(program: str, tail: str) -> bool:
         return not named or named[0] in targets()
     if program == "harvester-ccm":
         return _is_own_command(words)
-    if program == "generate_addon.sh":
-        return {word for word in words if word.startswith("-")} <= {"-o", "-h", *known_flags()}
-    return _is_command_of_others(program, words)
+    return {word for word in words if word.startswith("-")} <= {"-o", "-h", *known_flags()}
 
 
 def _is_own_command(words: list[str]) -> bool:
@@ -424,13 +357,6 @@ def _is_own_command(words: list[str]) -> bool:
     own = {flag.name for flag in spec.own}
     flags = (*(flag for flag in FLAGS if flag.name not in own), *spec.own)
     return not parse_command_line(words[1:], flags, takes_arguments=bool(spec.words)).problems
-
-
-def _is_command_of_others(program: str, words: list[str]) -> bool:
-    takes_value = {"-n", "--namespace", "--context", "--kubeconfig"}
-    while words and words[0].startswith("-"):
-        words = words[2:] if words[0] in takes_value else words[1:]
-    return not words or words[0] in OTHER_COMMANDS[program] or words[0] in ("…", "...")
 
 
 @cache
@@ -463,9 +389,8 @@ def unknown_metrics(text: str) -> list[str]:
 
 CHECKS: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "search texts": unknown_search_texts,
-    "names": unknown_words,
+    "reasons": unknown_reasons,
     "flags": unknown_flags,
-    "values of flags": wrong_flag_values,
     "chart values": unknown_chart_values,
     "files": unknown_files,
     "commands": unknown_commands,
