@@ -572,10 +572,6 @@ def test_chart_has_the_annotations_of_rancher() -> None:
     assert annotations["catalog.cattle.io/namespace"] == "kube-system"
     assert annotations["catalog.cattle.io/release-name"] == "harvester-cloud-provider"
     assert chart["dependencies"][0]["condition"] == "kube-vip.enabled"
-    oldest = re.fullmatch(r">= (\d+\.\d+)\.0-0", annotations["catalog.cattle.io/kube-version"])
-    assert oldest is not None
-    page = (CHART.parents[2] / "docs" / "reference" / "compatibility.md").read_text()
-    assert f"| {oldest[1]} and later; only stable APIs are used |" in page
 
 
 def test_chart_has_the_fields_of_catalogs() -> None:

@@ -8,7 +8,6 @@ import pytest
 from devenv import binaries
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 
 
 @pytest.mark.parametrize(("name", "version"), binaries.OTHER_KUBERNETES.items())
@@ -20,8 +19,3 @@ def test_other_versions_of_kubernetes_are_those_of_their_modules(name: str, vers
     for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
         assert f"{package}.gitVersion={version}" in flags
         assert f"{package}.gitMinor={version.split('.')[1]}" in flags
-
-
-def test_page_names_the_other_versions_of_kubernetes() -> None:
-    for version in binaries.OTHER_KUBERNETES.values():
-        assert version in PAGE.read_text()

@@ -1,8 +1,5 @@
 """The steps of the page ``docs/contributing/one-write.md``, taken with the functions that it names."""
 
-import re
-from pathlib import Path
-
 from harvester_ccm.controllers.creation_gate import CreationGate
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.creation import plan_new
@@ -13,8 +10,6 @@ from harvester_ccm.plan.service.plan import PLANS, plan_service, plan_waiting_fo
 from harvester_ccm.plan.service.verdict import NotReady
 from tests.support.builders import CLUSTER, SUPPRESSED, marked, service
 from tests.unit.plan.service.snapshots import snapshot_of
-
-PAGE = Path(__file__).parents[4] / "docs" / "contributing" / "one-write.md"
 
 
 def test_prepared_service_leads_to_the_creation_and_then_to_a_wait() -> None:
@@ -42,11 +37,3 @@ def test_prepared_service_leads_to_the_creation_and_then_to_a_wait() -> None:
     assert planned.write is None
     assert isinstance(planned.verdict, NotReady)
     assert planned.verdict.reason == Reason.NOT_PROCESSED
-
-
-def test_page_numbers_its_steps_without_a_gap() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    steps = [int(number) for number in re.findall(r"^(\d+)\. \*\*", page, re.MULTILINE)]
-    assert steps == list(range(1, len(steps) + 1))
-    named = [int(number) for pair in re.findall(r"steps? (\d+)|(?:to|,) (\d+) \|", page) for number in pair if number]
-    assert max(named) <= len(steps)
