@@ -1,7 +1,7 @@
 """Prints the observed state of a Service or a Node, what is wrong with it, and the next write of the controller.
 
-A write is printed with the fields that it changes. Nothing is written; a load balancer that would be created is sent to
-Harvester as a dry run. Use the flags of the controller: the same functions decide here.
+A write is printed with the fields that it changes. Nothing is written. Use the flags of the controller: the same
+functions decide here.
 """
 
 import asyncio
@@ -18,14 +18,12 @@ from harvester_ccm.commands.checks import NO_ENDPOINT, NO_ENDPOINT_REMEDY
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.planning import plan_services
-from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, DRY_RUN_SECONDS, Finding, Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
 from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, node_status, warnings_in
 from harvester_ccm.commands.writes import read_failed_writes
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -49,7 +47,6 @@ from harvester_ccm.plan.service.desired import (
 from harvester_ccm.plan.service.load_balancer.specification import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.plan import body_of
 from harvester_ccm.plan.service.request import Ipam, Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -60,8 +57,8 @@ NAMESPACE: Final = flag(
 )
 _KINDS: Final = {"svc": "service", "service": "service", "services": "service", "node": "node", "nodes": "node"}
 """The names of kubectl for a kind."""
-ANSWER_SECONDS: Final = 9.4
-"""Time for the whole answer: with the start of the process, a person waits for ten seconds at most."""
+ANNOUNCER_OTHER: Final = "another program, or kube-vip without notes (--announcer=other)"
+"""Who announces the addresses, as far as it is known with this flag."""
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
@@ -71,23 +68,16 @@ class Subject(Struct, frozen=True):
     clusters: Clusters
     guest: ApiClient
     harvester: ApiClient
-    began: float
-    """Loop time at which the command began."""
     is_led: bool
     """Whether a replica of the controller leads."""
-    in_container: bool
-    """Whether the command runs in the container of the controller."""
 
     async def explained(self, kind: str, uid: str, status: ObjectStatus) -> ObjectStatus:
         """Return the status of an object whose next write is planned, with the reason for which it is not sent."""
-        failed = await read_failed_writes(
-            self.clusters, self.guest, [kind], is_led=self.is_led, in_container=self.in_container
-        )
-        return failed.explain(kind, uid, status)
+        failed = await read_failed_writes(self.clusters.store, self.guest, [kind], is_led=self.is_led)
+        return failed.explain(uid, status)
 
 
 async def _explain(context: CommandContext) -> int:
-    began = loop_time()
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
     async with open_clusters(context) as connection:
         guest = connection.guest
@@ -95,7 +85,7 @@ async def _explain(context: CommandContext) -> int:
         clusters, (_, of_lease) = await asyncio.gather(
             read_clusters(context, guest, harvester), read_lease(context.settings, guest)
         )
-        subject = Subject(clusters, guest, harvester, began, is_led=not of_lease, in_container=context.in_container)
+        subject = Subject(clusters, guest, harvester, is_led=not of_lease)
         if kind == "node":
             document, is_well = await _explain_node(subject, name)
         else:
@@ -136,8 +126,6 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     if plan.write is not None:
         status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
-    body = body_of(plan)
-    check = await _check_admission(subject, body) if body else None
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
     is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
     document = {
@@ -145,18 +133,9 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
         "announcedBy": _announced_by(snapshot, plan),
         **msgspec.to_builtins(status),
         "problem": harvester_unavailable(problem).prose if problem and not is_named else "",
-        "dryRun": dict(zip(("result", "detail", "advice"), map(str, check), strict=True)) if check else None,
         "nextWrites": [_service_write(one, snapshot) for one in writes],
     }
-    is_rejected = check is not None and check[0] is Result.FAILED
-    return document, not (status.is_problem or is_rejected or problem)
-
-
-async def _check_admission(subject: Subject, body: Mapping[str, object]) -> Finding:
-    """Check a creation in the time that is left: the clusters were read before, and perhaps an IP pool after them."""
-    left = ANSWER_SECONDS - (loop_time() - subject.began)
-    seconds = min(DRY_RUN_SECONDS, max(left, 1.0))
-    return await check_admission(subject.harvester, body, subject.clusters.store.cluster, seconds=seconds)
+    return document, not (status.is_problem or problem)
 
 
 def _find(store: ClusterStore, key: str) -> Service:

@@ -42,7 +42,7 @@ from harvester_ccm.commands.clusters import (
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, live_holder, read_lease, reports_of_controllers
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_remedy, row
 from harvester_ccm.commands.states import Line
-from harvester_ccm.config import Announcer, Settings
+from harvester_ccm.config import Settings
 from harvester_ccm.kube import errors, reviews
 from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
@@ -63,7 +63,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
-from harvester_ccm.plan.service.announcing.seen import RECEIPT_ANNOTATION, noted_node, read_seen
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
 from harvester_ccm.plan.service.request import read_request
@@ -71,8 +71,6 @@ from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, re
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
-ANNOUNCER_OTHER: Final = "another program, or kube-vip without notes (--announcer=other)"
-"""Who announces the addresses, as far as it is known with this flag."""
 _FILES: Final = {HARVESTER: "cloud-config", GUEST: "kubeconfig"}
 _REMEDIES: Final = {
     HARVESTER: "Correct --cloud-config or what is in the file, or make a new one (generate_addon.sh, or Rancher)",
@@ -528,19 +526,14 @@ def _example(cluster: ClusterIdentity) -> Document:
     return new_load_balancer(service, read_request(service, read_seen(service)), cluster, {})
 
 
-async def check_admission(
-    harvester: ApiClient, body: Mapping[str, object], cluster: ClusterIdentity, *, seconds: float = DRY_RUN_SECONDS
-) -> Finding:
-    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created.
-
-    ``seconds`` is the time for it.
-    """
+async def check_admission(harvester: ApiClient, body: Mapping[str, object], cluster: ClusterIdentity) -> Finding:
+    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
     creation = harvester.check_creation(LOAD_BALANCERS, body, namespace=cluster.namespace)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(DRY_RUN_SECONDS):
             response = await request_or_error(creation)
     except TimeoutError:
-        response = errors.NoResponse(f"no answer within {seconds:.2g} s")
+        response = errors.NoResponse(f"no answer within {DRY_RUN_SECONDS:g} s")
     match response:
         case None:
             return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
@@ -606,7 +599,6 @@ def check_content(store: ClusterStore, *, is_named: bool = True, lease: str = ""
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
     unreadable = (Result.SKIPPED, f"cannot be read: {error}", "")
     yield Check("both", "Nodes and VMs", *(check_nodes(store, is_named=is_named) if error is None else unreadable))
-    yield Check(GUEST, "announcer", *check_announcer(store))
     if is_named and store.problem(SERVICES, NODES) is None:
         yield from _check_faults(Seen(store, lease=lease))
 
@@ -618,26 +610,6 @@ def _check_faults(seen: Seen) -> Iterator[Check]:
         if faults:
             found = f"{abbreviate([fault.name for fault in faults])}: {faults[0].cause}"
             yield Check("both", check.title, Result.WARNING, found, faults[0].remedy)
-
-
-def check_announcer(store: ClusterStore) -> Finding:
-    """Check which program announces addresses; nothing is wrong if that is not known."""
-    error = store.problem(SERVICES)
-    announcer = store.cluster.announcer
-    if announcer is Announcer.OTHER:
-        return Result.OK, ANNOUNCER_OTHER, ""
-    if error is not None:
-        return Result.SKIPPED, f"cannot be read: {error}", ""
-    if any(noted_node(service) for service in store.services.all()):
-        return Result.OK, f"kube-vip: it has noted its node on Services (annotation {RECEIPT_ANNOTATION})", ""
-    if announcer is Announcer.KUBE_VIP:
-        return Result.OK, "kube-vip (--announcer=kube-vip); it has noted no node on a Service yet", ""
-    text = f"not known: kube-vip has noted no node on a Service yet (annotation {RECEIPT_ANNOTATION})"
-    advice = (
-        "Set --announcer=kube-vip if kube-vip announces in ARP mode, or in BGP mode since version 1.0; set "
-        "--announcer=other for another program or mode"
-    )
-    return Result.OK, text, advice
 
 
 def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:

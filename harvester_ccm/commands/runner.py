@@ -147,8 +147,6 @@ class CommandContext(Struct, frozen=True):
     settings: Settings
     environment: Mapping[str, str]
     output: Output
-    in_container: bool = False
-    """Whether the command runs in the container of the controller, with its flags and its credentials."""
     is_named: bool = True
     """Whether the name of the cluster is certain: given, or that of the controller in this container."""
 
@@ -209,9 +207,8 @@ def _run(invocation: Invocation, spec: CommandSpec) -> int:
     width = None if has_width else UNLIMITED
     form = flags.values.get(OUTPUT.name, Form.TEXT)
     output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
-    in_container = of_controller is not None
-    is_named = in_container or CLUSTER_NAME in flags.given
-    context = CommandContext(flags, settings, environment, output, in_container=in_container, is_named=is_named)
+    is_named = of_controller is not None or CLUSTER_NAME in flags.given
+    context = CommandContext(flags, settings, environment, output, is_named=is_named)
     code = spec.action(context)
     return code if isinstance(code, int) else asyncio.run(code)
 

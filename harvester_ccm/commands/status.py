@@ -82,13 +82,8 @@ async def _read(context: CommandContext) -> Document:
         settings = clusters.settings
         planned = await plan_services(store, store.services.all(), settings, guest, harvester)
         planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
-        failed = await read_failed_writes(
-            clusters,
-            guest,
-            _kinds_with_writes(planned, planned_nodes),
-            is_led=not of_lease,
-            in_container=context.in_container,
-        )
+        kinds = _kinds_with_writes(planned, planned_nodes)
+        failed = await read_failed_writes(store, guest, kinds, is_led=not of_lease)
     planned = _of_namespace([_with_failure(entry, failed) for entry in planned], context.flags[NAMESPACE.name])
     planned_nodes = [_with_failed_patch(entry, failed) for entry in planned_nodes]
     error = store.harvester_problem
@@ -209,14 +204,14 @@ def _kinds_with_writes(planned: Iterable[Planned], nodes: Iterable[PlannedNode])
 def _with_failure(entry: Planned, failed: FailedWrites) -> Planned:
     if entry.plan.write is None:
         return entry
-    return replace(entry, status=failed.explain(SERVICES.kind, entry.service.metadata.uid, entry.status))
+    return replace(entry, status=failed.explain(entry.service.metadata.uid, entry.status))
 
 
 def _with_failed_patch(entry: PlannedNode, failed: FailedWrites) -> PlannedNode:
     node, plan, status = entry
     if plan.write is None:
         return entry
-    return node, plan, failed.explain(NODES.kind, node.metadata.uid, status)
+    return node, plan, failed.explain(node.metadata.uid, status)
 
 
 def _services(planned: Iterable[Planned]) -> Iterator[Line]:

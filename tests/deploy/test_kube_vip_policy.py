@@ -197,7 +197,7 @@ def test_tenant_cannot_have_kube_vip_read_the_specification(
     """Without its annotation, kube-vip announces the address in the specification."""
     create(denying, "web", SERVED)
     without = annotated(names.KUBE_VIP_ADDRESSES, None)
-    with pytest.raises(RefusedError, match="without it, kube-vip announces spec.loadBalancerIP"):
+    with pytest.raises(RefusedError, match=r"without it, kube-vip announces spec\.loadBalancerIP"):
         tenant.request("PATCH", f"{SERVICES}/web", body={**without, "spec": {"loadBalancerIP": address}})
     assert status_of(tenant, "PATCH", f"{SERVICES}/web", {"spec": {"loadBalancerIP": address}}) == 200
     assert status_of(tenant, "PATCH", f"{SERVICES}/web", without) == 403
@@ -219,7 +219,7 @@ def test_tenant_cannot_have_kube_vip_read_the_specification(
 @pytest.mark.parametrize("other", [{"type": "ClusterIP"}, {"loadBalancerClass": "x/y"}], ids=["type", "class"])
 @pytest.mark.security("also when it gets the type LoadBalancer")
 def test_tenant_cannot_set_anything_by_a_change_of_the_type(
-    denying: ControlPlane, tenant: RestClient, carried: Json, other: dict[str, str]
+    denying: ControlPlane, tenant: RestClient, carried: Json, other: Json
 ) -> None:
     """While the Service has another type or class, nothing of it is announced, and the policy does not concern it."""
     ports = {"allocateLoadBalancerNodePorts": None} if "type" in other else {}

@@ -4,12 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_announcer
-from harvester_ccm.config import Announcer
-from harvester_ccm.kube.documents import Page
-from harvester_ccm.model.core import SERVICES
-from harvester_ccm.model.harvester import ClusterIdentity
+from harvester_ccm.commands.explain import ANNOUNCER_OTHER
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
@@ -22,7 +17,6 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.announcing.record import Step
-from tests.support.builders import served as built
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Run, Runner
 
@@ -193,22 +187,3 @@ def test_other_announcer_is_named(run: Runner, serve: ClusterServer, node: str) 
     flags = [*serve(objects.home(), objects.lease(), published(node=node), balancer()), "--announcer=other"]
     assert announced_by(run, flags) == (ANNOUNCER_OTHER, 0)
     assert status(run, flags).document["notes"] == []
-
-
-@pytest.mark.parametrize(
-    ("announcer", "is_noted", "text"),
-    [
-        (Announcer.AUTO, False, "not known: kube-vip has noted no node"),
-        (Announcer.AUTO, True, "kube-vip: it has noted its node on Services"),
-        (Announcer.KUBE_VIP, False, "it has noted no node on a Service yet"),
-        (Announcer.OTHER, True, ANNOUNCER_OTHER),
-    ],
-)
-def test_preflight_names_the_announcer(announcer: Announcer, *, is_noted: bool, text: str) -> None:
-    notes = {KUBE_VIP_HOST: "w1"} if is_noted else {}
-    cluster = ClusterIdentity(name="demo", namespace="vms", announcer=announcer)
-    store = ClusterStore(cluster, {SERVICES.plural: Page((built(annotations=notes),), "")})
-    result, detail, advice = check_announcer(store)
-    assert result is Result.OK
-    assert text in detail
-    assert ("--announcer=kube-vip" in advice) is (announcer is Announcer.AUTO and not is_noted)

@@ -136,5 +136,9 @@ def files(directory: Path) -> Iterator[str]:
 
 
 def expected(command: str) -> str:
-    """Return what a command finds: only those with a dry run meet the webhook."""
-    return "OK (3.0 s, slow)" if command == "status" else "Harvester can be read but does not respond to the dry run"
+    """Return what a command finds: only ``preflight`` meets the webhook, with a dry run."""
+    return {
+        "status": "OK (3.0 s, slow)",
+        "explain": "create LoadBalancer demo-shop-new-",
+        "preflight": "Harvester can be read but does not respond to the dry run",
+    }[command]

@@ -1,16 +1,13 @@
 """The reason for which a planned write is not sent: what ``status`` and ``explain`` say instead of "next"."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from harvester_ccm.commands.writes import NOT_LED
-from harvester_ccm.names import SERVICE_FINALIZER
-from tests.support.loopback_api import LoopbackApi, two_clusters
-from tests.unit.commands import clusters, objects
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
-from tests.unit.commands.test_runner import PROGRAM, process_1
 from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
 
 GRANT = "The API server of this cluster rejected the update of this Service. Add the verb patch on services/status"
@@ -78,21 +75,18 @@ def test_nothing_is_written_without_a_leader(run: Runner, serve: ClusterServer, 
     assert about == [NOT_LED.message]
 
 
-def test_permission_that_the_controller_lacks_is_shown_in_its_pod(run: Runner, tmp_path: Path) -> None:
-    """Its credential reads no Events."""
+def test_event_before_the_service_became_ready_says_nothing(run: Runner, serve: ClusterServer) -> None:
+    """Its finalizer was removed just now; the conflict of half an hour ago has ended."""
+    web = served()
+    web["metadata"]["finalizers"] = []
+    web["status"]["conditions"] = [ready(datetime.now(UTC) - timedelta(minutes=20))]
+    conflict = event(objects.UID, "FieldConflict", minutes=30, message="Writes are delayed")
+    working = [web, balancer(), ready_node(), objects.machine(), INSTANCE]
+    assert "FieldConflict" not in run("status", *serve(objects.home(), objects.lease(), *working, conflict)).out
+    web["status"]["conditions"] = [ready(datetime.now(UTC) - timedelta(minutes=40))]
+    assert "FieldConflict" in run("status", *serve(objects.home(), objects.lease(), *working, conflict)).out
 
-    class Limited(LoopbackApi):
-        def answer(self, method: str, target: str, body: Json) -> tuple[int, Json]:
-            attributes = body.get("spec", {}).get("resourceAttributes", {})
-            if attributes.get("subresource") == "status" and attributes.get("resource") == "services":
-                return 201, {**body, "status": {"allowed": False}}
-            return super().answer(method, target, body)
 
-    guest = Limited([objects.home(), objects.lease(), NEW], clusters.GUEST_GROUPS)
-    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
-        proc = process_1(tmp_path, (*PROGRAM, *flags))
-        document = run("status", "-o", "json", proc=proc).document
-    (problem,) = [one for one in document["problems"] if one["object"] == "Service shop/web"]
-    assert problem["reason"] == "Forbidden"
-    assert problem["message"].startswith("The controller cannot patch: no Service gets an address")
-    assert "Grant patch on services/status to the ServiceAccount of this pod" in problem["message"]
+def ready(since: datetime) -> Json:
+    """Return the condition of a Service that is ready since a time."""
+    return {"type": LOAD_BALANCER_READY, "status": "True", "lastTransitionTime": f"{since:%Y-%m-%dT%H:%M:%SZ}"}

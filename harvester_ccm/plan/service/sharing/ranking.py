@@ -202,4 +202,4 @@ def _read_by_others(service: Service, cluster: ClusterIdentity) -> tuple[object,
     scope = (is_served_by_us(service, cluster), is_managed(service, cluster), service.ready_condition is None)
     shared = (primary_reference(service), meta.label(names.PRIMARY_SERVICE_LABEL), service.addresses)
     network = meta.annotation(names.NETWORK)
-    return (*state, *scope, *shared, service.spec, network, seen.annotated, seen.ignored, seen.device)
+    return (*state, *scope, *shared, service.spec, network, seen.address_annotation, seen.ignored, seen.device)
