@@ -123,7 +123,6 @@ bench-hostile: $(READY) #- attack the controller for about 25 minutes; fails if 
 generate: $(READY) ## generate reference pages, pictures, manifests and snapshots of the chart
 	$(BIN)/python -m devenv.reference
 	$(BIN)/python scripts/generate_reference.py
-	$(BIN)/python -m devenv.dashboard_picture
 	$(BIN)/python -m devenv.manifests
 	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py \
 	  tests/unit/plan/service/test_walks.py

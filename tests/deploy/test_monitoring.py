@@ -9,7 +9,6 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from devenv import dashboard_picture
 from devenv.helm import CHART, render_chart
 from devenv.reference import described_metrics
 from devenv.restclient import Json
@@ -189,15 +188,3 @@ def test_every_metric_is_on_the_dashboard_or_alerted_on() -> None:
 
     message = "a metric of our own has a panel in files/dashboard.json of the chart, or an alert in files/rules.yaml"
     assert ours <= shown, message
-
-
-def test_picture_of_the_dashboard_is_current() -> None:
-    """``make generate`` draws it, so a renamed panel, legend or reason is renamed there, too."""
-    assert dashboard_picture.PICTURE.read_text(encoding="utf-8") == dashboard_picture.picture(), "run make generate"
-
-
-def test_picture_has_an_example_for_each_panel() -> None:
-    panels = [panel for _, row in dashboard_picture.drawn_panels() for panel in row]
-    graphs = {panel["title"] for panel in panels if panel["type"] == "timeseries"}
-    assert graphs == set(dashboard_picture.GRAPHS)
-    assert {panel["title"] for panel in panels} - graphs == set(dashboard_picture.STATS)
