@@ -94,27 +94,6 @@ class Journal:
             return "" if condition["status"] == "True" else str(condition["message"])
         return None
 
-    def steps(self) -> list[str]:
-        """Return the kind of change of each event."""
-        found = []
-        before: Document | None = None
-        for entry in self.entries:
-            found.append(_step(before, entry))
-            before = entry
-        return found
-
-
-def _step(before: Document | None, after: Document | None) -> str:
-    if after is None:
-        return "DELETED"
-    if before is None:
-        return "ADDED"
-    if after["metadata"].get("deletionTimestamp") != before["metadata"].get("deletionTimestamp"):
-        return "deletion"
-    if after["metadata"].get("finalizers") != before["metadata"].get("finalizers"):
-        return "finalizers"
-    return "status" if after.get("status") != before.get("status") else "other"
-
 
 @asynccontextmanager
 async def watching(

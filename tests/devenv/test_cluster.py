@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from devenv.cluster import capsule, layout
-from devenv.cluster.archives import ImageConfig, content_of, layer_of_archive, layer_of_programs, write_image
+from devenv.cluster.archives import ImageConfig, layer_of_programs, write_image
 from devenv.cluster.cgroups import control_groups
-from devenv.cluster.inside import report_spec, take
+from devenv.cluster.inside import report_spec
 from devenv.cluster.report import Report
-from devenv.cluster.setup import Setup
-from devenv.cluster.specs import EXPLAINED, GROUP, SLOW, SpecResult, choose
-from devenv.cluster.story import AFTER_SPECS, BEFORE_SPECS, is_lease
+from devenv.cluster.specs import EXPLAINED, GROUP, SpecResult
 
 QUICK = f"{GROUP} [Feature:LoadBalancer] should handle load balancer cleanup finalizer for service [Slow]"
 EXPLAINED_SPEC = f"{GROUP} {next(iter(EXPLAINED))} [Slow] [LinuxOnly]"
@@ -41,21 +39,6 @@ def test_an_image_has_its_name_its_layers_and_its_start(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(layers[0])) as files:
         (program,) = files
     assert (program.name, program.mode) == ("bin/wget", 0o755)
-
-
-def test_a_layer_of_an_archive_leaves_paths_out(tmp_path: Path) -> None:
-    for name in ("usr/bin/curl", "usr/bin/containerd", "usr/bin/containerd-shim", "var/cache/apt/list"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
-    archive = tmp_path / "all.tar"
-    subprocess.run(["tar", "-cf", archive, f"--directory={tmp_path}", "./usr", "./var"], check=True)
-    layer = layer_of_archive(archive, without=["usr/bin/containerd", "var/cache"])
-    with tarfile.open(fileobj=io.BytesIO(layer)) as files:
-        names = ["./usr", "./usr/bin", "./usr/bin/containerd-shim", "./usr/bin/curl", "./var"]
-        assert sorted(files.getnames()) == names
-        content = files.extractfile("./usr/bin/curl")
-        assert content is not None
-        assert content.read() == content_of(archive, "usr/bin/curl") == b"usr/bin/curl"
 
 
 @pytest.mark.parametrize("is_unified", [True, False])
@@ -83,13 +66,6 @@ def test_the_first_process_of_a_capsule_ends_like_its_command(ending: str, code:
     assert subprocess.run(command, check=False).returncode == code
 
 
-def test_quick_specs_are_those_that_do_not_take_ten_minutes() -> None:
-    slow = [f"{GROUP} {part} [Slow]" for part in SLOW]
-    assert choose([QUICK, *slow], "quick") == [QUICK]
-    assert choose([QUICK, *slow], "all") == [QUICK, *slow]
-    assert choose([QUICK, *slow], "rolling update") == slow[:2]
-
-
 def test_only_an_explained_spec_can_fail(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report()
     report_spec(report, SpecResult(EXPLAINED_SPEC, "failed", 600.0, "affinity should stop"))
@@ -100,45 +76,3 @@ def test_only_an_explained_spec_can_fail(capsys: pytest.CaptureFixture[str]) -> 
     rows = capsys.readouterr().out.splitlines()
     assert EXPLAINED[next(iter(EXPLAINED))] in rows[0]
     assert rows[2].endswith("| **failed** | 1.0 | failed: no/answer from it |")
-
-
-def test_a_step_that_raises_anything_is_a_failed_row(capsys: pytest.CaptureFixture[str]) -> None:
-    def step() -> str:
-        raise KeyError("status")
-
-    report = Report()
-    assert not take(report, "Drain", step)
-    assert report.failed == ["Drain"]
-    assert "| Drain | **failed** |" in capsys.readouterr().out
-
-
-def test_every_step_has_a_name_of_its_own() -> None:
-    names = [step.__doc__ for step in (*BEFORE_SPECS, *AFTER_SPECS)]
-    assert all(names)
-    assert len(set(names)) == len(names)
-
-
-def test_a_lease_is_an_address_of_the_dhcp_server() -> None:
-    first, last = layout.LEASES
-    assert is_lease(first)
-    assert is_lease(last)
-    assert not is_lease(layout.POOL[0])
-    assert not is_lease("10.88.0.200")
-
-
-def test_a_setup_is_read_as_it_was_written(tmp_path: Path) -> None:
-    setup = Setup(
-        programs={"kubectl": "/cache/kubectl"},
-        debian=tmp_path / "debian.tar",
-        archives={"pause.tar": "/cache/pause.tar"},
-        agnhost="localhost/agnhost:1",
-        work=tmp_path / "work",
-        out=tmp_path / "out",
-        specs=[],
-        values=["kubeVipPolicy=deny"],
-        parallel=4,
-        harvester_bin="",
-        keep=False,
-    )
-    setup.write(tmp_path / "setup.json")
-    assert Setup.read(tmp_path / "setup.json") == setup

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from devenv.endpointslices import EndpointSlices
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.watch import Document, annotations_of, labels_of
@@ -52,23 +50,3 @@ async def test_slice_follows_the_pods_and_the_ports_of_its_service() -> None:
         server.remove(SERVICES, "shop/web")
         await slices.collected("web", namespace="shop")
         assert not server.items(SLICES)
-
-
-@jumping_time
-async def test_pods_of_a_service_that_is_created_later() -> None:
-    server = MemoryServer()
-    async with controller(server) as slices:
-        slices.scale("web", 0, namespace="shop")
-        server.put(SERVICES, with_spec(ipFamilies=["IPv4", "IPv6"], **SELECTOR))
-        await until(lambda: pods_of(server) == {"IPv4": 0, "IPv6": 0})
-
-
-@jumping_time
-@pytest.mark.parametrize("selector", [None, {}])
-async def test_service_without_a_selector_has_no_slice(selector: dict[str, str] | None) -> None:
-    server = MemoryServer()
-    async with controller(server):
-        server.put(SERVICES, with_spec(selector=selector))
-        server.put(SERVICES, with_spec("other", **SELECTOR))
-        await until(lambda: pods_of(server) == {"IPv4": 1})
-        assert [labels_of(one)["kubernetes.io/service-name"] for one in server.items(SLICES)] == ["other"]

@@ -108,39 +108,3 @@ async def test_states_of_a_checked_load_balancer(site: Site) -> None:
 
         await stack.enter_async_context(backend("127.0.2.12", 30080))
         await wait_for(lambda: len(site.ready()) == 2, what="the restarted one to return")
-
-
-@pytest.mark.apiserver
-async def test_empty_list_in_the_selector_keeps_the_old_backends(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create()
-        await wait_for(lambda: journal.message() == "")
-        change: Document = {"spec": {"backendServerSelector": {"harvesterhci.io/vmName": []}}}
-        await site.client.merge_patch(LOAD_BALANCERS, "web", change, namespace=site.namespace)
-        await wait_for(lambda: (journal.message() or "").startswith("fail to new selector, error: "))
-        assert site.ready() == {"192.0.2.11", "192.0.2.12"}
-
-
-@pytest.mark.apiserver
-async def test_recreated_before_collection_it_is_ready_without_a_service(
-    harvester_admin: ApiClient, vm_namespace: str
-) -> None:
-    async with AsyncExitStack() as stack:
-        late = HarvesterEmulator(harvester_admin, webhook=False, collection_seconds=2.0)
-        site = Site(await stack.enter_async_context(late), harvester_admin, vm_namespace)
-        await site.prepare()
-        journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
-        await site.create()
-        await wait_for(lambda: journal.message() == "")
-        await site.client.delete(LOAD_BALANCERS, "web", namespace=site.namespace)
-        await wait_for(lambda: journal.last is None)
-        await site.create()
-        await wait_for(lambda: journal.message() == "", what="Ready on the old Service")
-        await wait_for(lambda: site.emulator.services.get(site.key) is None, what="collection of the old Service")
-        assert journal.message() == ""
-        assert journal.status()["address"] == VIP
-
-        change = {"metadata": {"annotations": {"touched": "yes"}}}
-        await site.client.merge_patch(LOAD_BALANCERS, "web", change, namespace=site.namespace)
-        await wait_for(lambda: site.emulator.services.get(site.key), what="the Service to be made again")
-        await wait_for(lambda: journal.message() == "" and site.ready(), what="Ready on the new Service")

@@ -6,17 +6,14 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from devenv.harvester import admission, loadbalancers, versions
-from devenv.harvester.records import with_condition
-from devenv.harvester.versions import NEWEST, VERSIONS, version, version_with_tag
+from devenv.harvester import versions
+from devenv.harvester.versions import VERSIONS, version, version_with_tag
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS, Interleaving, Scenario, Server
 from devenv.recordharvester import RECORDINGS, TIMES, file_of
-from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.conftest import fast_emulator
 from tests.devenv.harvester_server import play_on_emulator
@@ -92,49 +89,6 @@ async def test_emulator_on_an_api_server_does_what_was_recorded(
     async with fast_emulator(harvester_admin, recording.number):
         found = comparable(await play_on_api_server(scenario, harvester_admin), scenario.may_differ)
     assert [found] == recorded(recording)
-
-
-WORDS = [
-    ("no matched IPPool", "no matching IPPool"),
-    ("fail to get allocator", "failed to get allocator"),
-    ("no IP addresses available", "no addresses available"),
-    ("is not available in range set", "is not free in range set"),
-    ("not in range set", "outside range set"),
-    ("is subnet's gateway", "is the gateway"),
-    ("no running backend servers", "no backend servers"),
-    ("have no IP", "have no address"),
-    ("are not probed as healthy", "are not healthy"),
-    ("service is waiting for external IP", "service is waiting for IP"),
-]
-
-
-@pytest.mark.parametrize(("words", "others"), WORDS)
-@jumping_time
-async def test_message_that_differs_by_a_word_is_found(
-    words: str, others: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def changed(status: Document, *, message: str, **more: Any) -> Document:
-        return with_condition(status, message=message.replace(words, others), **more)
-
-    monkeypatch.setattr(loadbalancers, "with_condition", changed)
-    with_words = [one for one in IN_MEMORY if one.number == NEWEST and words in one.file.read_text()]
-    assert any([await _differs(recording) for recording in with_words])
-
-
-async def _differs(recording: Recording) -> bool:
-    scenario = recording.scenario
-    found = comparable(await play_on_emulator(scenario, min, recording.number), scenario.may_differ)
-    return found not in recorded(recording)
-
-
-@jumping_time
-async def test_answer_that_differs_by_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(which: str, number: int, _named: int) -> str:
-        return f"listener {which} {number} must be <= 65535"
-
-    monkeypatch.setattr(admission, "_port_problem", other)
-    scenario = next(one for one in SCENARIOS if one.name == "load balancers that are rejected")
-    assert await _differs(Recording(scenario, NEWEST))
 
 
 @pytest.mark.parametrize("recording", SIMULATED, ids=str)

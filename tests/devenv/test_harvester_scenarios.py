@@ -6,15 +6,15 @@ from typing import Any, cast
 import pytest
 
 from devenv.harvester import HarvesterEmulator
-from devenv.harvester.versions import NEWEST, Duplicate, version
+from devenv.harvester.versions import NEWEST
 from devenv.harvesterplayer import Surroundings, clear, play
 from devenv.harvesterrecording import comparable
-from devenv.harvesterscenarios import SCENARIOS, Interleaving, Scenario, Server
+from devenv.harvesterscenarios import SCENARIOS, Scenario, Server
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.harvester_server import HarvesterServer, play_on_emulator, webhook_of
 from tests.simulation.harvester import HarvesterControllers
 from tests.simulation.loop import SeededLoop
-from tests.support.clock import JumpingLoop, jumping_time
+from tests.support.clock import JumpingLoop
 from tests.support.memory_server import MemoryClient
 
 SIMULATED = [scenario for scenario in SCENARIOS if scenario.is_simulated]
@@ -84,25 +84,3 @@ async def play_in_simulation(scenario: Scenario, seed: str, number: str = NEWEST
     async with webhook_of(server, number):
         around = Surroundings(MemoryClient(server, cluster="harvester"), switch, let_backend_answer)
         return comparable(await play(scenario, around), scenario.may_differ)
-
-
-PLAYED = [
-    (number, scenario)
-    for number in ("1.3", "1.4", "1.5.0", "1.6", "1.7", "1.8", "1.9")
-    for scenario in SIMULATED
-    if number in {NEWEST, "1.5.0", "1.6", "1.7"} or version(number).tag in scenario.tags
-    if version(number).duplicate is Duplicate.RELEASED or scenario.may_differ is not Interleaving.WORKERS
-]
-"""The scenarios of each version; those without programs of their own play all. If a conflict of workers can leave an
-allocation for ever, it depends on chance whether it does."""
-
-
-@pytest.mark.parametrize(("number", "scenario"), PLAYED, ids=lambda value: getattr(value, "name", value))
-@jumping_time
-async def test_simulation_does_the_same_as_the_emulator(number: str, scenario: Scenario) -> None:
-    in_simulation = distinct([await play_in_simulation(scenario, seed, number) for seed in SEEDS])
-    in_emulator = [
-        comparable(await play_on_emulator(scenario, pick, number), scenario.may_differ) for pick in (min, max)
-    ]
-    assert [steps for steps in in_emulator if steps not in in_simulation] == []
-    assert [steps for steps in in_simulation if steps not in in_emulator] == []

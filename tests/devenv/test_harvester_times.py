@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from devenv.harvester import emulator, queue, versions
-from devenv.harvester.queue import TokenBucket
-from devenv.harvester.versions import VERSIONS, version, version_with_tag
+from devenv.harvester.versions import version, version_with_tag
 from devenv.recordharvester import TIMES, TIMES_OF
 from tests.devenv.harvester_server import measure_emulator
 from tests.devenv.test_harvester_recordings import NUMBERS
@@ -43,30 +40,3 @@ async def differing(tag: str) -> set[str]:
 async def test_emulator_takes_the_times_that_were_measured(tag: str) -> None:
     assert {len(seconds) for seconds in measured(tag).values()} == {TIMES}
     assert await differing(tag) == set()
-
-
-@pytest.mark.parametrize("tag", MEASURED)
-@jumping_time
-async def test_other_rate_of_writes_is_found(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(qps: float | None, burst: int) -> TokenBucket:
-        return TokenBucket(qps and 2 * qps, burst)
-
-    monkeypatch.setattr(emulator, "TokenBucket", twice)
-    assert "27 of 30 load balancers at once" in await differing(tag)
-
-
-@pytest.mark.parametrize("tag", MEASURED)
-@jumping_time
-async def test_other_backoff_is_found(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "LONGEST_RETRY", 60.0)
-    assert "address that is free late" in await differing(tag)
-
-
-@pytest.mark.parametrize("tag", MEASURED)
-@jumping_time
-async def test_other_search_for_a_pool_is_found(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = NUMBERS[tag]
-    rules = version(number)
-    other = replace(rules, retries_each_second=not rules.retries_each_second)
-    monkeypatch.setattr(versions, "VERSIONS", {**VERSIONS, number: other})
-    assert "pool that comes late" in await differing(tag)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from devenv import announcer, kubevip
+from devenv import kubevip
 from devenv.announcement import Settings, Version
 from devenv.kubevip import KubeVipOptions
 from devenv.kubevipplayer import Surroundings, play
@@ -99,19 +99,3 @@ async def test_simulated_kube_vip_does_what_was_recorded(scenario: Scenario, ver
     client = MemoryClient(server, cluster="guest")
     found = await play(scenario, Surroundings(client, vip.on_node, let_dhcp_answer, LEASES))
     assert found["steps"] == recorded(scenario, version)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "endpoints come and go",
-        "lease without an endpoint",
-        "only serving Pods on the node count for externalTrafficPolicy Local",
-    ],
-)
-@jumping_time
-async def test_emulator_that_ignores_endpoints_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcer, "counts_endpoint", lambda *_: True)
-    version = (1, 2, 3)
-    scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
-    assert await play_on_emulator(scenario, version) != recorded(scenario, version)
