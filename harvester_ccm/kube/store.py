@@ -1,7 +1,7 @@
 """Store: the objects of a collection, with indexes and change callbacks."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic
+from typing import Generic
 
 from harvester_ccm.kube.documents import Unread
 from harvester_ccm.kube.errors import KubeError
@@ -9,34 +9,6 @@ from harvester_ccm.kube.objects import ObjectT
 
 Change = Callable[[ObjectT | None, ObjectT | None], None]
 """Called with the old and the new object; None for the old one if it was created, for the new one if it was deleted."""
-
-
-_Keys = tuple[str, ...] | dict[str, None]
-"""Keys of the objects that have one value in an index, in the order in which they got it.
-
-Most values belong to one object, and a map for each of thousands would be larger than the objects. But thousands of
-objects can have one value, and a tuple would be copied for each of them.
-"""
-_FEW_KEYS: Final = 8
-"""Number of keys up to which a tuple is copied."""
-
-
-def _with(keys: _Keys, key: str) -> _Keys:
-    """Return the keys with one more; a map is changed in place."""
-    if isinstance(keys, tuple) and len(keys) < _FEW_KEYS:
-        return (*keys, key)
-    if isinstance(keys, tuple):
-        return dict.fromkeys((*keys, key))
-    keys[key] = None
-    return keys
-
-
-def _without(keys: _Keys, key: str) -> _Keys:
-    """Return the keys without one of them; a map is changed in place."""
-    if isinstance(keys, tuple):
-        return tuple(kept for kept in keys if kept != key)
-    del keys[key]
-    return keys
 
 
 class Store(Generic[ObjectT]):
@@ -53,7 +25,8 @@ class Store(Generic[ObjectT]):
         """``indexes`` maps the name of an index to the function that returns the values of an object in it."""
         self._objects: dict[str, ObjectT] = {}
         self._index_functions = indexes
-        self._indexes: dict[str, dict[str, _Keys]] = {name: {} for name in indexes}
+        self._indexes: dict[str, dict[str, dict[str, None]]] = {name: {} for name in indexes}
+        """Of each index, the keys of the objects that have one value, in the order in which they got it."""
         self._callbacks: list[Change[ObjectT]] = []
         self.problem = problem
         """Why the list or watch failed now; None if it can. Objects that were read before are kept."""
@@ -100,14 +73,14 @@ class Store(Generic[ObjectT]):
         return old, new
 
     @staticmethod
-    def _index(index: dict[str, _Keys], key: str, before: set[str], after: set[str]) -> None:
+    def _index(index: dict[str, dict[str, None]], key: str, before: set[str], after: set[str]) -> None:
         """Move the key of an object from its values before to those after."""
         for value in before - after:
-            index[value] = _without(index[value], key)
+            del index[value][key]
             if not index[value]:
                 del index[value]
         for value in after - before:
-            index[value] = _with(index.get(value, ()), key)
+            index.setdefault(value, {})[key] = None
 
     def _notify(self, old: ObjectT | None, new: ObjectT | None) -> None:
         for callback in self._callbacks:
