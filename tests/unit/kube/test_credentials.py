@@ -4,10 +4,8 @@ import base64
 import copy
 import os
 import re
-import socket
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from cryptography.hazmat.primitives import serialization
 
 from devenv.pki import Authority
 from harvester_ccm.kube import credentials
-from harvester_ccm.kube.connection import read_bytes
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import CredentialError, NotInCluster
 
@@ -91,56 +88,38 @@ PEM = "cluster 'one': certificate-authority: expected a PEM certificate"
 NO_PAIR = "user 'me': client-certificate, client-key: no unencrypted PEM pair"
 BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
     "empty": ("", "current-context: not set; name the context to use"),
-    "first half": (written()[:40], "current-context: not set"),
     "no YAML": ("a: [1\nb: 2\n", "not valid YAML at line 2"),
-    "impossible date": ("kind: Config\nupdated: 2026-02-30T10:00:00Z\n", "not valid YAML"),
     "number without digits": ("a: 0x_\n", "not valid YAML"),
-    "two documents": ("kind: Config\n---\nkind: Config\n", "not valid YAML"),
     "unknown tag": ("!!python/object:os.system {}", "not valid YAML"),
     "nested too deep": ("[" * 2_000, "not valid YAML"),
-    "plain text": ("token", "not a kubeconfig"),
     "another kind": ("kind: Secret", "kind: Invalid enum value 'Secret'"),
     "encoded twice": (base64.b64encode(written().encode()).decode(), "base64-encoded twice"),
     "unknown context": (lambda d: d.update({"current-context": "x"}), "context 'x' not found; available: main"),
-    "no context": (lambda d: d.pop("contexts"), "context 'main' not found; available: none"),
-    "unknown cluster": (context(cluster="x"), "cluster 'x' not found; available: one"),
-    "unknown user": (context(user="x"), "user 'x' not found; available: me"),
     "clusters of no list": (lambda d: d.update(clusters={"one": {}}), "clusters: Expected `array | null`"),
     "user of no mapping": (lambda d: d.update(users=[{"name": "me", "user": "x"}]), "user 'me': Expected `object`"),
     "number for a namespace": (context(namespace=2024), "context 'main': namespace: Expected `str | null`"),
     "namespace that is a path": (context(namespace="../../nodes"), "namespace: Expected `str` matching"),
     "no server": (cluster(server=""), f"cluster 'one': server: '' {HOST}"),
-    "server without scheme": (cluster(server="192.0.2.1:6443"), HOST),
     "server with another scheme": (cluster(server="ftp://host"), HOST),
     "server with a password": (cluster(server="https://me:hunter2@192.0.2.1"), "'https://[removed]@192.0.2.1' is not"),
     "server without host": (cluster(server="https://:6443"), HOST),
-    "server with half an address": (cluster(server="https://[::1"), HOST),
-    "server with a long label": (cluster(server=f"https://{'a' * 64}.example"), HOST),
     "server with two lines": (cluster(server="https://192.0.2.1:6443\r\nHost: b"), HOST),
     "server with a query": (cluster(server="https://192.0.2.1:6443/?a#b"), HOST),
     "invalid server name": (cluster(tls_server_name="a\u202eb"), "tls-server-name: not a valid host name"),
     "proxy with another scheme": (cluster(proxy_url="socks5://me:hunter2@proxy"), "not an http:// URL"),
-    "number for a proxy": (cluster(proxy_url=3128), "proxy-url: Expected `str | null`"),
-    "proxy user beyond Latin": (cluster(proxy_url="http://\u4e2d:c@proxy"), "not an http:// URL"),
     "authority of no base64": (cluster(certificate_authority_data="%%"), PEM),
-    "authority of no PEM": (cluster(certificate_authority_data="aGVsbG8="), PEM),
     "blank authority": (cluster(certificate_authority_data="IA=="), PEM),
-    "number for an authority": (cluster(certificate_authority_data=12), "certificate-authority-data: Expected `str"),
     "missing authority file": (cluster(certificate_authority="ca.crt"), "No such file or directory"),
     "null character in a file name": (cluster(certificate_authority="ca\0crt"), "embedded null byte"),
-    "text for a bool": (cluster(insecure_skip_tls_verify="true"), "skip-tls-verify: Expected `bool"),
     "no credential": (user(), "user 'me': no credential"),
     "blank token": (user(token=" \n"), TOKEN),
-    "token of two lines": (user(token="one\ntwo"), TOKEN),
     "token beyond ASCII": (user(token="t\u00f6ken"), TOKEN),
-    "number for a token": (user(token=1234), "user 'me': token: Expected `str | null`, got `int`"),
     "missing token file": (user(tokenFile="token"), "No such file or directory"),
     "plugin without a version": (user(exec={"command": "login"}), "exec: Object missing required field `apiVersion`"),
     "password": (user(token="good", password="hunter2"), "Object contains unknown field"),
     "old plugin": (user(auth_provider={"name": "gcp"}), "Object contains unknown field `auth-provider`"),
     "impersonation": (user(token="good", **{"as": "admin"}), "Object contains unknown field `as`"),
     "certificate without key": (user(client_certificate_data="{certificate}"), NO_PAIR),
-    "key without certificate": (user(client_key_data="{locked}"), NO_PAIR),
     "encrypted key": (user(client_certificate_data="{certificate}", client_key_data="{locked}"), NO_PAIR),
 }
 """Text of the file, or change of a usable one, and part of the error; ``{…}`` is content of the fixture ``pair``."""
@@ -164,24 +143,18 @@ def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
     assert "hunter2" not in str(caught.value)
 
 
-def socket_at(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
-
-
 @pytest.mark.parametrize(
     ("create", "expected"),
     [
         (lambda _path: None, "No such file or directory"),
         (Path.mkdir, "Is a directory"),
-        (socket_at, "No such device or address"),
         (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
         (lambda path: path.write_bytes(bytes(1000)), "not valid YAML|one word of ASCII|a PEM certificate"),
     ],
-    ids=["missing", "directory", "socket", "circular link", "zeros"],
+    ids=["missing", "directory", "circular link", "zeros"],
 )
 @pytest.mark.parametrize("name", ["kubeconfig", "token", "ca.crt"])
-def test_unusable_file_is_reported_at_once_and_closed(
+def test_unusable_file_is_reported(
     path: Path, authority: Authority, name: str, create: Callable[[Path], object], expected: str
 ) -> None:
     path.write_text(written(lambda d: (user(tokenFile="token")(d), cluster(certificate_authority="ca.crt")(d))))
@@ -189,11 +162,6 @@ def test_unusable_file_is_reported_at_once_and_closed(
     path.with_name("ca.crt").write_bytes(authority.ca_file.read_bytes())
     path.with_name(name).unlink()
     create(path.with_name(name))
-    before = os.listdir("/proc/self/fd")
-    for _ in range(50):
-        with suppress(CredentialError):
-            read_bytes(path.with_name(name))
-    assert len(os.listdir("/proc/self/fd")) == len(before)
     with pytest.raises(CredentialError, match=expected):
         load_credentials(path, {})
 
