@@ -226,7 +226,7 @@ class Application:
         except* Exception as unexpected:
             bugs = unexpected
         if is_lost:
-            self._fence.cut()
+            self._fence.cancel()
         else:
             # The Events that are left are about objects of the cluster that was there before.
             await self._shut_down(flush=not is_replaced)

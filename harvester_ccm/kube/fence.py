@@ -70,7 +70,7 @@ class WriteFence:
         while self._in_flight:
             await asyncio.wait(self._in_flight)
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """Cancel the writes in flight."""
         for task in self._in_flight:
             task.cancel()

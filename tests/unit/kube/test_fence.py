@@ -238,7 +238,7 @@ async def test_write_of_a_cancelled_caller_ends_with_its_response_or_if_it_is_cu
     await asyncio.sleep(0)
     assert not waiting.done()
     if cut:
-        fence.cut()
+        fence.cancel()
     else:
         response.set()
     await waiting
