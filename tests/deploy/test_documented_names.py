@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from devenv.helm import CHART
-from scripts import generate_reference
 from tests.deploy.documented_names import ROOT, reasons, search_texts, unknown_names
 
 DOCS = ROOT / "docs"
@@ -44,14 +43,6 @@ def test_error_is_found(kind: str, text: str) -> None:
 def test_search_texts_are_read_from_tables() -> None:
     texts = set(search_texts(TROUBLESHOOTING.read_text(encoding="utf-8")))
     assert {"fail to get allocator", "stays announced", "addresses=[0.0.0.0]", "nothing listens"} <= texts
-
-
-def test_reasons_of_commands_are_explained() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "harvester_ccm" / "commands").glob("*.py")]
-    printed = {reason for source in sources for reason in re.findall(r"StatusReason\(\s*\"(\w+)\"", source)}
-    assert printed - generate_reference.STATUS_REASONS.keys() == set()
-    quoted = {word for source in sources for word in re.findall(r"\"(\w+)\"", source)}
-    assert generate_reference.STATUS_REASONS.keys() - quoted == set()
 
 
 def test_picture_of_the_path_names_reasons() -> None:

@@ -268,6 +268,7 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
         # Without a controller that leads, the command ends with 1; the Go provider does not run here.
         await reader.run(block.replace("harvester-ccm status", "! harvester-ccm status"))
     assert not (reader.checkout / "out" / "rehearsal").exists(), "the credential of the rehearsal is gone"
+    await follow(reader, "prepare", "With a registry")
     for block in commands_of(page, section="Helm or Rancher's Apps"):
         await reader.run(block)
     deployment = reader.guest.admin.request("GET", DEPLOYMENT)
