@@ -37,7 +37,8 @@ ALERTS = {alert["alert"]: alert for alert in RULES}
 DASHBOARD = json.loads((SHIPPED / "dashboard.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = {f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]}
-EXPRESSIONS = {name: alert["expr"] for name, alert in ALERTS.items()} | QUERIES
+CHANGES = {entry["name"]: entry["expr"] for entry in DASHBOARD["annotations"]["list"]}
+EXPRESSIONS = {name: alert["expr"] for name, alert in ALERTS.items()} | QUERIES | CHANGES
 
 
 def metrics() -> dict[str, set[str]]:
@@ -150,7 +151,8 @@ def test_health_checks_in_expressions_exist() -> None:
         health.follow_files([CredentialReloader(client, lambda: pytest.fail("no file is read"))])
 
     assert named >= {"harvester-credential", "harvester-reachable", "harvester-credential-file"}
-    assert named <= health.results(READY).keys()
+    of_application = re.findall(r'health\.add\("([^"]+)"', (ROOT / "harvester_ccm" / "app.py").read_text())
+    assert named <= {*health.results(READY), *of_application}
 
 
 def test_panels_do_not_overlap() -> None:
@@ -174,6 +176,8 @@ def test_dashboard_uses_the_selected_source_and_job() -> None:
     names = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
     assert names == ["datasource", "job"]
     assert "id" not in DASHBOARD
+    assert [entry["name"] for entry in DASHBOARD["annotations"]["list"]] == ["Leader changes"]
+    assert [link["url"] for link in DASHBOARD["links"]] == [f"{HOME}/blob/main/docs/operations/troubleshooting.md"]
     for panel in PANELS:
         for part in (panel, *panel["targets"]):
             assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
