@@ -19,7 +19,7 @@ from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER
+from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER, PRIMARY_SERVICE_LABEL, SERVICE_ANNOTATIONS
 from harvester_ccm.plan.node.vms import own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
@@ -41,6 +41,8 @@ SOON: Final = timedelta(days=7)
 """A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
+_SETTINGS: Final = tuple(key for key in SERVICE_ANNOTATIONS if key != PRIMARY_SERVICE_LABEL)
+"""Keys that are settings as annotations, and nothing as labels."""
 _NODE_ADDRESS_REMEDY: Final = (
     "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "
     "Until then kube-vip can remove the address from the node. Afterwards restart the nodes that cannot be reached"
@@ -216,6 +218,18 @@ def _vms_by_address(store: ClusterStore) -> dict[str, set[str]]:
 
 def _of_service(service: Service, cause: str, remedy: str) -> Fault:
     return Fault(f"Service {service.metadata.key}", cause, remedy, namespace=service.metadata.namespace)
+
+
+def _labels_as_settings(seen: Seen) -> Iterator[Fault]:
+    """Yield the Services with a setting of this controller as a label, where nothing reads it."""
+    for service in seen.store.services.all():
+        if service.spec.type != "LoadBalancer" or not is_served_by_us(service, seen.store.cluster):
+            continue
+        meta = service.metadata
+        keys = [key for key in _SETTINGS if meta.label(key) is not None and meta.annotation(key) is None]
+        if keys:
+            cause = f"Labels have no effect on the load balancer: {abbreviate(keys)}"
+            yield _of_service(service, cause, "Settings are annotations: write them there, and remove the labels")
 
 
 def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
@@ -412,6 +426,7 @@ CHECKS: Final = (
     Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
     Check("Orphaned", "orphans", _orphans),
     Check("NodeAddressPublished", "Service addresses", _node_addresses),
+    Check("SettingsIgnored", "labels", _labels_as_settings),
     Check("AddressShownTwice", "repeated addresses", _repeated_addresses),
     Check("AnnouncingNodeLost", "announcing nodes", _announcing_nodes, is_hint=True),
     Check("NoEndpoints", "", _without_endpoint, is_hint=True),

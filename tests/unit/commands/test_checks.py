@@ -7,13 +7,20 @@ from typing import Final
 import pytest
 
 from harvester_ccm.commands.checks import CHECKS
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_OWNER
+from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER
 from tests.support.offline import json_web_token
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_status import balancer, not_ready, ready_node, served
 
 LONG_AGO: Final = "2026-11-20T08:00:00Z"
+
+
+def labelled() -> Json:
+    """Return a Service with a setting as a label."""
+    one = served()
+    one["metadata"]["labels"] = {IPAM: "dhcp"}
+    return one
 
 
 def not_ready_balancer() -> Json:
@@ -61,6 +68,11 @@ FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
         [served(), balancer(), objects.service("old", uid="8", type="ClusterIP", externalIPs=["10.0.0.7"])],
         "AddressShownTwice",
         "Address 10.0.0.7 is shown by Service shop/old as well",
+    ),
+    "setting as a label": (
+        [labelled(), balancer()],
+        "SettingsIgnored",
+        f"Labels have no effect on the load balancer: {IPAM}. Settings are annotations",
     ),
     "second controller with a Lease of its own": (
         [objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y")],
