@@ -12,7 +12,7 @@ from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError, NotFound
-from harvester_ccm.kube.holder import program_of_holder, renewing_holder
+from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
 
 LEASE_EXPIRED: Final = "LeaseExpired"
@@ -75,14 +75,6 @@ def _is_doubtful(lease: Lease | KubeError, election: LeaderElectionSettings) -> 
         return False
     age = seconds_between(lease.spec.renew_time, datetime.now(UTC))
     return age is not None and abs(age) > (lease.spec.lease_duration_seconds or election.lease_duration)
-
-
-async def live_holder(settings: Settings, guest: ApiClient) -> str:
-    """Return the holder of a Lease that is renewed at this moment, whatever the clocks say; empty if none is."""
-    election = settings.leader_election
-    holder = renewing_holder(guest, election.namespace, election.name, seconds=2 * election.retry_period)
-    found = await request_or_error(holder)
-    return "" if isinstance(found, KubeError) else found
 
 
 async def reports_of_controllers(settings: Settings, guest: ApiClient) -> list[RecordedEvent]:

@@ -39,7 +39,7 @@ from harvester_ccm.commands.clusters import (
     served_resources,
     sign_of_life,
 )
-from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, live_holder, read_lease, reports_of_controllers
+from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_remedy, row
 from harvester_ccm.commands.states import Line
 from harvester_ccm.config import Settings
@@ -650,7 +650,7 @@ async def check_leader(
     election = settings.leader_election
     name = f"{election.namespace}/{election.name}"
     if not election.enabled:
-        return _without_election(await live_holder(settings, guest), name)
+        return Result.WARNING, "off (--leader-elect=false): nothing prevents a second controller", "Remove that flag"
     for event in await reports_of_controllers(settings, guest):
         if event.reason == Reason.NOT_ELECTED:
             return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
@@ -664,14 +664,6 @@ async def check_leader(
     if found is not None and lease is None:
         return Result.SKIPPED, f"cannot be read: {found.message}", ""
     return Result.OK, f"no replica leads; before an installation, that is right (Lease {name})", ""
-
-
-def _without_election(holder: str, lease: str) -> Finding:
-    """Return the finding about a controller without leader election; ``holder`` renews the Lease, empty if nobody."""
-    if not holder:
-        return Result.OK, "off (--leader-elect=false), and no other controller renews the Lease", ""
-    text = f"--leader-elect=false, and {holder} renews Lease {lease}: two controllers write at the same time"
-    return Result.FAILED, text, "Remove --leader-elect=false, or stop the other controller"
 
 
 def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[RenderableType]:
