@@ -42,6 +42,7 @@ SPECS: dict[str, Any] = {
     "ports": (),
     "load_balancer_class": "example.com/other",
     "load_balancer_ip": "10.0.0.99",
+    "external_ips": ("10.0.0.98",),
     "load_balancer_source_ranges": ("10.0.0.0/8",),
     "external_traffic_policy": "Local",
     "session_affinity": "ClientIP",
