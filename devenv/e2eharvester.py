@@ -294,6 +294,17 @@ async def _nodes(play: Play, *numbers: int) -> AsyncIterator[Listeners]:
             listeners.close()
 
 
+@asynccontextmanager
+async def _running_vm(play: Play, machine: Machine) -> AsyncIterator[None]:
+    """Have a VM, of which nothing is left for the next scene."""
+    machines = Machines(play.stage.host)
+    await machines.create(machine, "127.77.0.200")
+    try:
+        yield
+    finally:
+        await machines.delete(machine)
+
+
 async def vm(play: Play) -> None:
     """A VM load balancer: its backends fail one by one and come back"""
     await play.harvester.create_pool("lan", "127.77.0.0/24")
@@ -608,36 +619,35 @@ async def labels(play: Play) -> None:
     """A Service of a cluster whose VMs Rancher did not make: it is served, or the command in the Event is enough"""
     await play.harvester.create_pool("lan", "127.77.0.0/24")
     machine = Machine.of_kind(Kind.PLAIN, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=("",))
-    machines = Machines(play.stage.host)
-    await machines.create(machine, "127.77.0.200")
-    await play.create("web")
-    if play.version.removal is RemovalCheck.NEEDS_MACHINE:
-        told = await _warned(play, "web", "label --overwrite virtualmachine")
-        play.figures.append(f"{told.reason}: {told.message}")
-        await _carry_out(play, told, NAME=machine.name)
-    await play.timed("served after", play.stage.served("web", within=WITHIN))
-    await play.delete("web")
-    await machines.delete(machine)
+    async with _running_vm(play, machine):
+        await play.create("web")
+        if play.version.removal is RemovalCheck.NEEDS_MACHINE:
+            told = await _warned(play, "web", "label --overwrite virtualmachine")
+            play.figures.append(f"{told.reason}: {told.message}")
+            await _carry_out(play, told, NAME=machine.name)
+        await play.timed("served after", play.stage.served("web", within=WITHIN))
+        await play.delete("web")
 
 
 async def page_pool(play: Play) -> None:
     """The pool of the install pages: it serves a cluster; if Rancher made the VMs, an Event names the network to add"""
     await _create_network(play, NETWORK_OF_VMS)
     await play.harvester.create_pool("lan", "127.77.0.0/24", selector=_selector_of_pages())
-    machines = Machines(play.stage.host)
-    for kind, network in ((Kind.PLAIN, ""), (Kind.RANCHER, NETWORK_OF_VMS)):
+    kinds = {Kind.PLAIN: "", Kind.RANCHER: NETWORK_OF_VMS}
+    if play.version.removal is RemovalCheck.NEEDS_MACHINE:
+        del kinds[Kind.PLAIN]
+    for kind, network in kinds.items():
         machine = Machine.of_kind(kind, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=(NETWORK_OF_VMS,))
-        await machines.create(machine, "127.77.0.200")
-        await _webhook_finds_network(play, network)
-        await play.create("web")
-        if network:
-            told = await _warned(play, "web", f"whose network is {network}")
-            play.figures.append(f"{told.reason}: {told.message}")
-            await play.stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": {"network": network}}})
-        (service,) = await play.stage.served("web", within=WITHIN)
-        _expect(service.addresses[0].startswith("127.77."), f"{service.addresses} are of the pool")
-        await play.delete("web")
-        await machines.delete(machine)
+        async with _running_vm(play, machine):
+            await _webhook_finds_network(play, network)
+            await play.create("web")
+            if network:
+                told = await _warned(play, "web", f"whose network is {network}")
+                play.figures.append(f"{told.reason}: {told.message}")
+                await play.stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": {"network": network}}})
+            (service,) = await play.stage.served("web", within=WITHIN)
+            _expect(service.addresses[0].startswith("127.77."), f"{service.addresses} are of the pool")
+            await play.delete("web")
 
 
 def _selector_of_pages() -> Document:
