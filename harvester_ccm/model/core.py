@@ -158,8 +158,15 @@ class Node(Object, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
     def has_address(self, kind: str, address: str) -> bool:
-        """Return whether the Node has an address of this type, such as InternalIP or Hostname."""
-        return any(entry.type == kind and entry.address == address for entry in self.status.addresses)
+        """Return whether the Node has an address of this type, such as InternalIP or Hostname.
+
+        The first one of each IP family counts: this controller publishes no more, and a kubelet can write any number.
+        """
+        first: dict[bool, str] = {}
+        for entry in self.status.addresses:
+            if entry.type == kind:
+                first.setdefault(":" in entry.address, entry.address)
+        return address in first.values()
 
     @property
     def ready(self) -> str:

@@ -64,6 +64,18 @@ def test_new_address_that_something_else_has_is_not_published(
     assert plan.write is None or "ingress" not in str(short_write(plan.write))
 
 
+def test_kubelet_cannot_keep_a_whole_pool_from_all_services() -> None:
+    """This controller gives a Node one InternalIP of each family. A kubelet can write every address of a pool."""
+    network = ADDRESS.rpartition(".")[0]
+    own = ("InternalIP", "10.9.0.2")
+    written = node(addresses=[own, *(("InternalIP", f"{network}.{number}") for number in range(256))])
+    plan = plan_service(observed(WAITING, allocated(), **{NODES.plural: Page((written,), "")}))
+    assert isinstance(plan.verdict, Ready)
+    dual_stack = node(addresses=[("InternalIP", "fd00::2"), ("Hostname", "w1"), ("InternalIP", ADDRESS)])
+    plan = plan_service(observed(WAITING, allocated(), **{NODES.plural: Page((dual_stack,), "")}))
+    assert isinstance(plan.verdict, NotReady)
+
+
 def test_new_address_of_an_api_server_is_not_published() -> None:
     store = store_of(WAITING, load_balancers=(allocated(),))
     store.api_servers = frozenset({ADDRESS})
