@@ -19,14 +19,14 @@ from devenv.background import Background
 from devenv.binaries import KUBE_VIP
 from devenv.dhcpresponder import DhcpResponder
 from devenv.harvester.records import SERVICES
-from devenv.kubevipplayer import NAMESPACE, Surroundings, take
+from devenv.kubevipplayer import Surroundings, take
 from devenv.kubevipprocess import PEER, PROGRAMS, SETTINGS, announced_addresses, prepare_network, version_of
-from devenv.kubevipscenarios import LEASES, NODE, A, B, C, Step
+from devenv.kubevipscenarios import LEASES, NODE, A, B, C
 from devenv.logfile import logs_to
+from devenv.player import NAMESPACE, Step, groups_of
 from devenv.priorstates import PRIOR_STATES, PriorState
 from devenv.process import run_directory
 from devenv.realkubevip import ANNOUNCER, open_stage
-from devenv.scenariosteps import groups_of
 from devenv.stage import Stage
 from devenv.watch import Document, Mirror, addresses_in, annotations_of
 from harvester_ccm.names import IP_POOL, IPAM, LOAD_BALANCER_READY, Reason

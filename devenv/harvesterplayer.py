@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from devenv.background import Background
+from devenv import player
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS, SERVICES, SLICES
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterrecording import Recorder
-from devenv.harvesterscenarios import NAMESPACE, OTHER_NAMESPACE, PORT, Scenario, Step, bystander
-from devenv.scenariosteps import groups_of
+from devenv.harvesterscenarios import OTHER_NAMESPACE, PORT, Scenario, bystander
+from devenv.player import LOOK_SECONDS, NAMESPACE, Step
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import AlreadyExists, ApiError, NotFound
@@ -19,8 +19,6 @@ from harvester_ccm.kube.objects import Resource
 
 QUIET_SECONDS: Final = 1.7
 """Without any change, after which the next step follows: Harvester looks for a pool every second."""
-LOOK_SECONDS: Final = 0.1
-START_SECONDS: Final = 60.0
 GONE_SECONDS: Final = 60.0
 KINDS: Final[dict[str, Resource[Document]]] = {
     "LoadBalancer": LOAD_BALANCERS,
@@ -53,18 +51,13 @@ async def play(scenario: Scenario, around: Surroundings) -> list[dict[str, Any]]
     """Play a scenario and return its steps. What it created stays."""
     recorder = Recorder(scenario)
     mirrors = [_watched(kind, recorder, around.client) for kind in RECORDED]
-    background = Background("player", [mirror.run for mirror in mirrors])
-    await background.start([mirror.wait_synced for mirror in mirrors], within=START_SECONDS)
-    try:
-        await write(bystander(NAMESPACE), around.client)
-        await asyncio.sleep(LOOK_SECONDS)
-        for steps in groups_of(scenario.steps):
-            recorder.begin(steps)
-            taken = [await _take(step, recorder, around) for step in steps]
-            if any(taken):
-                await _settle(steps[-1], recorder)
-    finally:
-        await background.stop()
+
+    async def take(step: Step) -> bool:
+        return await _take(step, recorder, around)
+
+    await write(bystander(NAMESPACE), around.client)
+    await asyncio.sleep(LOOK_SECONDS)
+    await player.play_steps(scenario.steps, recorder, mirrors, take=take, quiet_seconds=QUIET_SECONDS)
     return recorder.result()
 
 
@@ -105,35 +98,13 @@ async def _take(step: Step, recorder: Recorder, around: Surroundings) -> bool:
 
 async def write(step: Step, client: ApiClient) -> None:
     """Send the write of a step. Raises ApiError."""
-    resource, namespace = KINDS[step.kind], step.namespace or None
-    match step.verb:
-        case "create":
-            identity = {"apiVersion": resource.api_version, "kind": resource.kind}
-            metadata = {**step.body["metadata"], **({"namespace": namespace} if namespace else {})}
-            document = {**step.body, **identity, "metadata": metadata}
-            # A namespace of an earlier scenario stays.
-            with suppress(*([AlreadyExists] if step.kind == "Namespace" else [])):
-                await client.create(resource, document, namespace=namespace)
-            if step.kind == "Namespace":
-                await write(bystander(step.name), client)
-        case "patch":
-            await client.merge_patch(resource, step.name, step.body, namespace=namespace)
-        case "delete":
-            await client.delete(resource, step.name, namespace=namespace)
-        case _:
-            raise ValueError(f"unknown verb {step.verb!r}")
-
-
-async def _settle(step: Step, recorder: Recorder) -> None:
-    """Return when nothing has changed for a while."""
-    loop = asyncio.get_running_loop()
-    began = changed_at = loop.time()
-    changes = recorder.changes
-    while loop.time() - changed_at < QUIET_SECONDS or loop.time() - began < step.seconds:
-        await asyncio.sleep(LOOK_SECONDS)
-        if recorder.changes != changes:
-            changes = recorder.changes
-            changed_at = loop.time()
+    if step.kind != "Namespace":
+        await player.write(step, client, KINDS[step.kind])
+        return
+    # A namespace of an earlier scenario stays.
+    with suppress(AlreadyExists):
+        await player.write(step, client, NAMESPACES)
+    await write(bystander(step.name), client)
 
 
 async def clear(client: ApiClient) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from devenv.harvester.endpoints import is_dummy
-from devenv.harvesterscenarios import Interleaving, Scenario, Step
+from devenv.harvesterscenarios import Interleaving, Scenario
+from devenv.player import Step
 from devenv.watch import Document, annotations_of, labels_of
 
 OURS: Final = "loadbalancer.harvesterhci.io/"

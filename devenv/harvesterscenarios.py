@@ -9,7 +9,7 @@ next one. A step that the API server or the webhook rejects is recorded with the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -30,9 +30,9 @@ from devenv.harvester.machines import (
     interfaces_of,
     machine_document,
 )
+from devenv.player import NAMESPACE, Step, at_once, wait
 from devenv.watch import Document
 
-NAMESPACE: Final = "default"
 OTHER_NAMESPACE: Final = "project-vms"
 """A namespace that a step creates."""
 CLUSTER_NAME: Final = "demo"
@@ -86,26 +86,6 @@ RELEASING: Final = frozenset({"v1.8.2", "v1.9"})
 controller can leave one for ever."""
 REMOVAL: Final = frozenset({"v1.8.0", "v1.8.2", "v1.9"})
 """Those that know of the removal of a guest cluster."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A change of an object, or of what is around the controller."""
-
-    verb: str
-    """``create``, ``patch`` or ``delete``; ``stop`` or ``start`` of ``controller`` or ``webhook``; ``listen`` or
-    ``fail`` of ``backend``."""
-    kind: str
-    name: str = ""
-    body: Mapping[str, Any] = field(default_factory=dict)
-    namespace: str = NAMESPACE
-    at_once: bool = False
-    """Whether the next step follows without a wait, and their changes are recorded together."""
-    seconds: float = 0.0
-    """For how long to wait at least."""
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.kind} {self.name}".strip()
 
 
 @dataclass(frozen=True)
@@ -321,17 +301,6 @@ def removed_machine(*, is_removed: bool) -> Step:
     if is_removed:
         document["metadata"]["annotations"] = {REMOVAL_ANNOTATION: "true"}
     return Step("create", "VirtualMachine", "node-1", document)
-
-
-def at_once(*steps: Step) -> tuple[Step, ...]:
-    """Return the steps, all but the last followed by the next one without a wait."""
-    *first, last = steps
-    return (*(Step(s.verb, s.kind, s.name, s.body, s.namespace, at_once=True) for s in first), last)
-
-
-def wait(step: Step, seconds: float) -> Step:
-    """Return the step with a longer wait."""
-    return Step(step.verb, step.kind, step.name, step.body, step.namespace, step.at_once, seconds)
 
 
 BACKOFF_SECONDS: Final = 12.0

@@ -8,9 +8,7 @@ from devenv.harvester.loadbalancers import FINALIZER
 from devenv.harvester.records import LOAD_BALANCERS, POOLS
 from devenv.harvesterscenarios import (
     FREE_SUBNET,
-    NAMESPACE,
     ONLY_BY_NAME,
-    Step,
     bystander,
     create,
     delete,
@@ -18,6 +16,7 @@ from devenv.harvesterscenarios import (
     scope,
     span,
 )
+from devenv.player import NAMESPACE, Step
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 

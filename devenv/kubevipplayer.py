@@ -1,26 +1,22 @@
 """Plays a scenario on an API server next to a kube-vip, the real one or the emulator, and records what changes."""
 
-import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from devenv.background import Background
+from devenv import player
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubeviprecording import Recorder
-from devenv.kubevipscenarios import Scenario, Step
-from devenv.scenariosteps import groups_of
+from devenv.kubevipscenarios import Scenario
+from devenv.player import NAMESPACE, Step
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.kube.objects import Resource
 
-NAMESPACE: Final = "default"
 QUIET_SECONDS: Final = 3.5
 """Without any change, after which the next step follows: a shared address is away for 2 s."""
-LOOK_SECONDS: Final = 0.1
-START_SECONDS: Final = 30.0
 KINDS: Final[dict[str, Resource[Document]]] = {"Service": SERVICES, "EndpointSlice": SLICES}
 
 
@@ -47,54 +43,33 @@ async def play(scenario: Scenario, around: Surroundings) -> dict[str, Any]:
             recorder.note_service(document, is_deleted=after is None)
 
     services.subscribe(note)
-    background = Background("player", [services.run])
-    await background.start([services.wait_synced], within=START_SECONDS)
-    try:
-        for steps in groups_of(scenario.steps):
-            recorder.begin(steps)
-            for step in steps:
-                await take(step, around)
-            await _settle(steps[-1], recorder, around)
-    finally:
-        await background.stop()
-    return recorder.result()
+    before: set[str] = set()
 
+    async def take_and_look(step: Step) -> bool:
+        nonlocal before
+        await take(step, around)
+        before = set(around.addresses())
+        return True
 
-async def take(step: Step, around: Surroundings) -> None:
-    """Carry out a step."""
-    client, resource, name = around.client, KINDS.get(step.kind), step.name
-    if resource is None:
-        around.let_dhcp_answer(step.verb == "answer")
-        return
-    match step.verb:
-        case "create":
-            metadata = {**step.body["metadata"], "namespace": NAMESPACE}
-            identity = {"apiVersion": resource.api_version, "kind": resource.kind}
-            await client.create(resource, {**step.body, **identity, "metadata": metadata}, namespace=NAMESPACE)
-        case "patch":
-            await client.merge_patch(resource, name, step.body, namespace=NAMESPACE)
-        case "patch_status":
-            await client.merge_patch(resource, name, step.body, namespace=NAMESPACE, subresource="status")
-        case "delete":
-            with suppress(NotFound):
-                await client.delete(resource, name, namespace=NAMESPACE)
-        case _:
-            raise ValueError(f"unknown verb {step.verb!r}")
-
-
-async def _settle(step: Step, recorder: Recorder, around: Surroundings) -> None:
-    """Return when nothing has changed for a while."""
-    loop = asyncio.get_running_loop()
-    began = changed_at = loop.time()
-    changes = recorder.changes
-    before = set(around.addresses())
-    while loop.time() - changed_at < QUIET_SECONDS or loop.time() - began < step.seconds:
-        await asyncio.sleep(LOOK_SECONDS)
+    def look() -> None:
+        nonlocal before
         addresses = set(around.addresses())
         # An address that is away for some milliseconds is seen or not by chance.
         if addresses == before:
             recorder.note_addresses(addresses)
         before = addresses
-        if recorder.changes != changes:
-            changes = recorder.changes
-            changed_at = loop.time()
+
+    await player.play_steps(
+        scenario.steps, recorder, [services], take=take_and_look, look=look, quiet_seconds=QUIET_SECONDS
+    )
+    return recorder.result()
+
+
+async def take(step: Step, around: Surroundings) -> None:
+    """Carry out a step; for the DHCP server, ``answer`` or ``stay_silent``."""
+    resource = KINDS.get(step.kind)
+    if resource is None:
+        around.let_dhcp_answer(step.verb == "answer")
+        return
+    with suppress(*([NotFound] if step.verb == "delete" else [])):
+        await player.write(step, around.client, resource)

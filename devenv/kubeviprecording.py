@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from devenv.announcement import HARDWARE_ANNOTATION, HOST_ANNOTATION, REQUESTED_ANNOTATION
-from devenv.kubevipscenarios import Scenario, Step
+from devenv.kubevipscenarios import Scenario
+from devenv.player import Step
 from devenv.watch import Document, annotations_of
 
 WRITTEN: Final = (HOST_ANNOTATION, REQUESTED_ANNOTATION, HARDWARE_ANNOTATION)

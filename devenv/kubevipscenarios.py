@@ -23,6 +23,7 @@ from devenv.announcement import (
     Settings,
     Version,
 )
+from devenv.player import Step, at_once, wait
 from devenv.watch import Document
 
 NODE: Final = "node-1"
@@ -36,24 +37,6 @@ OUR_CLASS: Final = "cloudprovider.harvesterhci.io/harvester"
 ANY_VERSION: Final = (0, 0, 0)
 SINCE_1_2: Final = (1, 2, 0)
 PORTS: Final = ({"name": "main", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"})
-
-
-@dataclass(frozen=True)
-class Step:
-    """A change of an object, or of the DHCP server."""
-
-    verb: str
-    """``create``, ``patch``, ``patch_status`` or ``delete``; for the DHCP server ``answer`` or ``stay_silent``."""
-    kind: str = "Service"
-    name: str = ""
-    body: Mapping[str, Any] = field(default_factory=dict)
-    at_once: bool = False
-    """Whether the next step follows without a wait, and their changes are recorded together."""
-    seconds: float = 0.0
-    """For how long to wait at least."""
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.kind} {self.name}".strip()
 
 
 @dataclass(frozen=True)
@@ -168,20 +151,6 @@ def touch_slice(of: str, value: str = "1", *, number: int = 1) -> Step:
 def delete_slice(of: str, *, number: int = 1) -> Step:
     """Delete an EndpointSlice."""
     return Step("delete", "EndpointSlice", f"{of}-{number}")
-
-
-def at_once(*steps: Step) -> tuple[Step, ...]:
-    """Return steps that are taken without a wait between them."""
-    return (*(_without_wait(step) for step in steps[:-1]), steps[-1])
-
-
-def _without_wait(step: Step) -> Step:
-    return Step(step.verb, step.kind, step.name, step.body, at_once=True)
-
-
-def for_seconds(seconds: float, step: Step) -> Step:
-    """Return a step after which the player waits at least for a time."""
-    return Step(step.verb, step.kind, step.name, step.body, seconds=seconds)
 
 
 NO_DHCP: Final = Step("stay_silent", "DHCP server")
@@ -847,7 +816,7 @@ _DHCP: Final = (
             NO_DHCP,
             annotate("web", address=DHCP_ADDRESS),
             touch_slice("web"),
-            for_seconds(70, DHCP),
+            wait(DHCP, 70),
             touch_slice("web", "2"),
         ),
         since=SINCE_1_2,
@@ -860,7 +829,7 @@ _DHCP: Final = (
             create_slice("web", READY),
             with_address("slow", DHCP_ADDRESS),
             with_address("web", A),
-            for_seconds(160, NO_DHCP),
+            wait(NO_DHCP, 160),
             DHCP,
             annotate("slow", other="1"),
         ),

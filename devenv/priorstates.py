@@ -14,9 +14,7 @@ from devenv.kubevipscenarios import (
     A,
     B,
     C,
-    Step,
     annotate,
-    at_once,
     create,
     create_slice,
     delete_slice,
@@ -27,6 +25,7 @@ from devenv.kubevipscenarios import (
     touch_slice,
     with_address,
 )
+from devenv.player import Step, at_once
 
 HELD: Final = {ADDRESS_ANNOTATION: "", IGNORE_ANNOTATION: "true"}
 NOWHERE: Final = "no-such-host.invalid"

@@ -18,7 +18,7 @@ from devenv.apiserver import ControlPlane
 from devenv.dhcpresponder import DhcpResponder
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubelets import DOCUMENTS
-from devenv.kubevipplayer import NAMESPACE, Surroundings, play
+from devenv.kubevipplayer import Surroundings, play
 from devenv.kubevipprocess import (
     NODE_ADDRESS,
     PEER,
@@ -35,6 +35,7 @@ from devenv.kubevipprocess import (
 )
 from devenv.kubevipscenarios import LEASES, SCENARIOS, Scenario, is_played
 from devenv.logfile import logs_to
+from devenv.player import NAMESPACE
 from devenv.process import run_directory
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials

@@ -15,8 +15,9 @@ from devenv.harvester.records import LOAD_BALANCERS, NAMESPACES, POOLS
 from devenv.harvester.versions import NEWEST, version
 from devenv.harvester.webhook import MUTATOR, VALIDATOR, Rules
 from devenv.harvesterplayer import Surroundings, play, write
-from devenv.harvesterscenarios import HOST_LEASES, NAMESPACE, Scenario
+from devenv.harvesterscenarios import HOST_LEASES, Scenario
 from devenv.harvestertimes import measure
+from devenv.player import NAMESPACE
 from devenv.watch import Document
 from harvester_ccm.kube.errors import Conflict, KubeError
 from tests.support.memory_server import MemoryClient, MemoryServer, Place, Watch, Where, name_of, refused
