@@ -14,8 +14,8 @@ class HeldEvents:
         self._since = 0.0
         """Loop time."""
 
-    def note(self, events: Iterable[EventMessage]) -> None:
-        """Record the Events that hold now. Others than before, by reason and subject, start the time again."""
+    def hold(self, events: Iterable[EventMessage]) -> None:
+        """Record the Events that hold now. If their reasons or subjects differ from before, the time starts again."""
         keys = frozenset((event.reason, event.subject) for event in events)
         if keys != self._keys:
             self._keys = keys

@@ -31,7 +31,7 @@ from harvester_ccm.plan.node.patch import uninitialized_taints
 log = structlog.get_logger(__name__)
 
 
-class _State(Struct):
+class NodeState(Struct):
     """In-memory state of a Node; a restart resets the timers."""
 
     missing_since: dict[IPAddress, float] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
         self._settings = settings
         self._hostnames = hostnames
         self._blocked: dict[str, set[str]] = {}
-        """Name of a Node to those that wait for it, because they claim the same InternalIP or VM."""
-        self._states = ObjectStates(_State)
+        """Name of a Node to the Nodes that wait for it, because they have the same InternalIP or VM."""
+        self._states = ObjectStates(NodeState)
 
     async def wait_synced(self) -> None:
         """Return when Nodes are listed: Harvester may be unavailable."""
@@ -121,7 +121,7 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
             missing = plan.addresses.missing
         now = loop_time()
         state.missing_since = {address: state.missing_since.get(address, now) for address in missing}
-        state.warnings.note(plan.events)
+        state.warnings.hold(plan.events)
         for conflict in plan.conflicts:
             self._blocked.setdefault(conflict.other, set()).add(node.metadata.name)
         return plan

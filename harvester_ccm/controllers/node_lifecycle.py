@@ -39,7 +39,7 @@ DELETION_INTERVAL_SECONDS: Final = 60.0
 log = structlog.get_logger(__name__)
 
 
-class _State(Struct):
+class LifecycleState(Struct):
     """In-memory state of a Node. Losing it at a restart delays a deletion or blocks it."""
 
     vm_name: str = ""
@@ -77,7 +77,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         self._settings = settings
         self._next_deletion = 0.0
         """Loop time before which no Node is deleted."""
-        self._states = ObjectStates(_State)
+        self._states = ObjectStates(LifecycleState)
 
     async def wait_synced(self) -> None:
         """Return when Nodes are listed: Harvester may be unavailable."""
@@ -110,7 +110,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
             return None
         return self._observe(current, state)
 
-    def _observe(self, node: Node, state: _State) -> LifecycleSnapshot:
+    def _observe(self, node: Node, state: LifecycleState) -> LifecycleSnapshot:
         snapshot = observe_lifecycle(
             self.caches, node, self._settings, seen_name=state.vm_name, absences=state.absences
         )
@@ -118,7 +118,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
             state.vm_name = snapshot.match.vm.name
         return snapshot
 
-    async def _query_vm(self, name: str, state: _State) -> None:
+    async def _query_vm(self, name: str, state: LifecycleState) -> None:
         """Count another 404 for the VM, or start again from zero."""
         if state.absences + 1 >= self._settings.deletion_confirmations:
             # Before the GET, so that the deletion follows the response to the GET at once.
@@ -141,7 +141,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         causes = []
         if plan.cause is not None:
             causes.append(plan.cause)
-        state.cause.note(causes)
+        state.cause.hold(causes)
         now = loop_time()
         if plan.deletes and now < self._next_deletion:
             plan = LifecyclePlan(requeue_after=self._next_deletion - now)

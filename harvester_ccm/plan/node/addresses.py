@@ -12,6 +12,7 @@ interface the result is that of the Go provider. Differences:
 * Without ``--management-network``, an ExternalIP of an initialized Node stays while the VM reports it on any interface.
 * Virtual IPs of load balancers are not published, except the kubelet's address and the present InternalIP: a Service
   must not be able to take an address from a Node.
+* The InternalIP of another Node whose VM runs is not published, except the present InternalIP. A new Node waits.
 * ``--node-exclude-ip-ranges`` and the annotation for additional internal IPs hide ExternalIPs in every mode.
 * One invalid address is ignored; the Go provider ignores the whole report. IPv4-mapped addresses become IPv4, and zones
   are removed.
@@ -83,7 +84,7 @@ def plan_addresses(
 
 def _plan(facts: AddressFacts) -> AddressPlan:
     if not facts.candidates:
-        # The kubelet of a VM in the pod network only can name an address of a device that Harvester does not know.
+        # If a VM is in the pod network only, its kubelet can name an address of a device that Harvester does not know.
         if facts.settings.management_network or not facts.provided:
             return AddressPlan(problem=_no_vm_network(facts))
         return _plan_interface(facts, pod_network_only(facts))
@@ -268,7 +269,7 @@ def _no_vm_network(facts: AddressFacts) -> EventMessage:
 
 
 def _not_reported(facts: AddressFacts) -> EventMessage:
-    """Return the Event for an InternalIP that none of several interfaces reports, of which one can have it."""
+    """Return the Event for a Node with several interfaces, none of which reports the InternalIP."""
     names = ", ".join(map(str, facts.present))
     families = {address.version for address in facts.present}
     reported = {name: facts.reported[name] for name in facts.candidates}
@@ -290,7 +291,7 @@ def _no_address(facts: AddressFacts, networks: Iterable[str]) -> EventMessage:
 
 
 def _on_other_devices(facts: AddressFacts) -> str:
-    """Return a sentence about a bridge or a bond that the guest made over a NIC: it has the MAC of the NIC."""
+    """Return a sentence about a bridge or a bond in the guest that has the MAC address of a NIC of the VM."""
     macs = {interface.mac for interface in facts.vmi.interfaces if interface.name in facts.candidates} - {""}
     found = [
         f"{interface.addresses[0]} on {interface.interface_name}"

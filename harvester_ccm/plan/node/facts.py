@@ -20,7 +20,7 @@ from harvester_ccm.plan.node.vms import full_network, internal_ips_of, reported_
 
 _MASQUERADE: Final = "10.0.2.0/24"
 _MASQUERADE_IPV6: Final = "fd10:0:2::/120"
-"""The ranges in which KubeVirt's masquerade gives every VM the same address, unless the VM names other ones."""
+"""The ranges in which KubeVirt's masquerade gives every VM the same address, unless the VM specifies others."""
 
 
 class VirtualIPs(Protocol):
@@ -122,7 +122,7 @@ def read_facts(
     unusable: dict[str, str] = {}
     reported: dict[str, dict[IPAddress, None]] = {}
     for network in vmi.spec.networks or ():
-        addresses = usable_addresses(reported_addresses(vmi, network.name), unusable)
+        addresses = _usable_addresses(reported_addresses(vmi, network.name), unusable)
         virtual = _virtual_ips_among(addresses, virtual_ips, exceptions={*provided, *present})
         unusable.update({str(address): f"virtual IP of {owner}" for address, owner in virtual.items()})
         reported[network.name] = dict.fromkeys(address for address in addresses if address not in virtual)
@@ -230,10 +230,10 @@ def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     """Return the InternalIPs of an initialized Node. Before, they are the first guess of the kubelet."""
     if not was_initialized(node):
         return ()
-    return usable_addresses((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), {})
+    return _usable_addresses((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), {})
 
 
-def usable_addresses(texts: Iterable[str], unusable: dict[str, str]) -> tuple[IPAddress, ...]:
+def _usable_addresses(texts: Iterable[str], unusable: dict[str, str]) -> tuple[IPAddress, ...]:
     """Return the usable addresses without repetitions; add the others to ``unusable`` with the reason."""
     usable: dict[IPAddress, None] = {}
     for text in texts:

@@ -5,7 +5,7 @@ taint follows the power state of the VM with the UID in the provider ID. It stay
 stopping or lost with its host. The Go provider taints a Node whenever the VM is not ready. An Event names the state of
 the VM as the cause.
 
-A Node whose VM is in the caches by no identity (``match``) is deleted if no ``Obstacle`` is left. Otherwise it stays,
+A Node is deleted if no identity (``match``) finds its VM in the caches and no ``Obstacle`` is left. Otherwise it stays,
 and an Event names the obstacle.
 
 The controller deletes at most one Node per minute. The Go framework deletes a Node at the first 404, also if its VM was
@@ -63,7 +63,7 @@ class LifecycleSnapshot(Struct, frozen=True):
     is_current: bool = True
     """Whether VMs and VMIs can be read now; the caches can contain older ones."""
     without_vm: tuple[Node, ...] = ()
-    """Managed Nodes without a VM."""
+    """Nodes with this provider's provider ID and without a VM."""
     ready_with_vm: int = 0
     """Number of Nodes that are Ready with the VM of their provider ID."""
     next_get_after: float = 0.0
@@ -76,7 +76,7 @@ class LifecycleSnapshot(Struct, frozen=True):
         is_not_found = problem is not None and problem.reason is NodeReason.VM_NOT_FOUND
         # The kubelet of a Node without a Ready condition has never reported.
         has_reported = any(condition.type == "Ready" for condition in self.node.status.conditions)
-        return _is_managed(self.node) and is_not_found and has_reported and self.node.ready != "True"
+        return _has_our_provider_id(self.node) and is_not_found and has_reported and self.node.ready != "True"
 
     @property
     def ready_without_vm(self) -> list[str]:
@@ -126,7 +126,7 @@ def observe_lifecycle(
     without_vm: list[Node] = []
     ready_with_vm = 0
     for other in store.nodes.all():
-        if not _is_managed(other):
+        if not _has_our_provider_id(other):
             continue
         match = find_vm(store, other)
         if match.vm is None:
@@ -140,7 +140,7 @@ def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
     """Return the plan for the Node."""
     node = snapshot.node
     match = snapshot.match
-    if not _is_managed(node):
+    if not _has_our_provider_id(node):
         return LifecyclePlan()
     if node.ready == "True":
         return LifecyclePlan(_shutdown_patch(node, Power.ON))
@@ -234,7 +234,8 @@ def is_absent(error: KubeError | None, vm_name: str) -> bool:
     return isinstance(error, NotFound) and f'virtualmachines.kubevirt.io "{vm_name}" not found' in error.answer.message
 
 
-def _is_managed(node: Node) -> bool:
+def _has_our_provider_id(node: Node) -> bool:
+    """Return whether a Node has this provider's provider ID and is not being deleted."""
     return parse_provider_id(node.spec.provider_id) is not None and not node.metadata.deleting
 
 

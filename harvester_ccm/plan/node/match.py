@@ -80,8 +80,8 @@ class Match(Struct, frozen=True):
 def find_vm(store: NodeStore, node: Node) -> Match:
     """Return the VM of a Node. While Harvester cannot be read, that is the reason why it has none.
 
-    A VM of another cluster, with another UUID, or of another Node is not that of a new Node, which a kubelet registers
-    with any provider ID. An initialized Node keeps such a VM.
+    A new Node does not get a VM that is labeled for another cluster, has another UUID, or is in the provider ID of
+    another Node: a kubelet can register with any provider ID. An initialized Node keeps such a VM.
     """
     match = _identified_vm(store, node)
     if match.vm is None:
@@ -100,7 +100,7 @@ def find_vm(store: NodeStore, node: Node) -> Match:
 
 
 def _of_two_nodes(node: Node, vm: VM, match: Match, owner: str) -> Match:
-    """Return the match of a Node with a VM that another Node has, too."""
+    """Return the match of a Node whose VM is in the provider ID of another Node, too."""
     name = node.metadata.name
     if not was_initialized(node):
         return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} is not initialized"), rival=owner)
@@ -356,9 +356,9 @@ def vm_names(store: NodeStore) -> dict[str, str] | None:
     names: dict[str, str] = {}
     for node in store.nodes.all():
         match = find_vm(store, node)
-        is_managed = was_initialized(node) and parse_provider_id(node.spec.provider_id) is not None
+        has_our_provider_id = was_initialized(node) and parse_provider_id(node.spec.provider_id) is not None
         if match.vm is not None:
             names[node.metadata.name] = match.vm.name
-        elif is_managed and not store.vms.synced:
+        elif has_our_provider_id and not store.vms.synced:
             names[node.metadata.name] = recorded_name(node, store.cluster.namespace) or node.metadata.name
     return names
