@@ -119,7 +119,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag("leader-elect-lease-duration", types.LEASE_DURATION, "15s", Group.LEADER,
          "Time after which another process can acquire a Lease that was not renewed, at least 1s."),
     Flag("leader-elect-renew-deadline", types.DURATION, "10s", Group.LEADER,
-         "Time for which the leader retries a renewal before it exits, at least 500ms. Less than the lease duration."),
+         "Time for which the leader retries a renewal before it exits, less than the lease duration."),
     Flag("leader-elect-retry-period", types.DURATION, "2s", Group.LEADER,
          "Interval between two attempts to acquire or renew the Lease."),
     Flag("leader-elect-resource-lock", types.TEXT, "leases", Group.LEADER,
