@@ -2,7 +2,7 @@
 
 The only module that reads ``sys.argv`` and the environment. A credential plugin inherits the environment.
 
-Exit codes are those of the Go provider: 0 after SIGTERM, 255 when the file of --cloud-config cannot be used (the run
+The exit codes of the Go provider: 0 after SIGTERM, 255 when the file of --cloud-config cannot be used (the run
 raises ``CredentialError``, only for Harvester), 1 for everything else. Commands have their own exit codes
 (``harvester_ccm.commands``).
 """

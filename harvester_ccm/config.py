@@ -59,7 +59,7 @@ class HarvesterSettings(Struct, frozen=True):
     """The Harvester cluster, and the name of the guest cluster in it."""
 
     cloud_config: Path | None
-    """Kubeconfig for Harvester; its context's namespace is the one that holds our VMs and load balancers. None
+    """Kubeconfig for Harvester; the namespace of its context contains the VMs and load balancers of this cluster. None
     only for commands that ask no cluster."""
     cluster_name: str
     """Name of this cluster, trimmed; part of load balancer names and labels."""
@@ -73,7 +73,7 @@ class GuestSettings(Struct, frozen=True):
     """The guest cluster."""
 
     kubeconfigs: tuple[Path, ...]
-    """The file of ``--kubeconfig``, else those of ``$KUBECONFIG``; none means the service account of the pod."""
+    """The file of ``--kubeconfig``, else the files of ``$KUBECONFIG``; none means the service account of the pod."""
     master: str
     """API server URL that replaces the one of the kubeconfig; empty leaves it."""
     context: str = ""

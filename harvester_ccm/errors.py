@@ -1,4 +1,4 @@
-"""Errors of the configuration; those of requests are in ``kube/errors.py``."""
+"""Errors of the configuration; errors of requests are in ``kube/errors.py``."""
 
 from collections.abc import Sequence
 

@@ -88,7 +88,7 @@ def _remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> E
 
 
 def _sorted_for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Put what people look for first, because lines of JSON are read as they are, too."""
+    """Put first what people look for: they also read lines of JSON as they are."""
     first = {key: event[key] for key in ("time", "level", "message") if key in event}
     return {**first, **event}
 

@@ -33,7 +33,7 @@ _PROBLEMS: Final[dict[type[KubeError], str]] = {
     AnswerTooLarge: "responded with more than an API server sends",
     NoResponse: f"did not respond to a write within {WRITE_TIMEOUT:.0f} s",
 }
-"""The problem by the class of the error; a class without an entry has that of its base."""
+"""The problem by the class of the error; a class without an entry has the problem of its base."""
 
 _REMEDIES: Final[dict[type[KubeError], str]] = {
     Unreachable: (
@@ -64,7 +64,7 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
         "harvester-system of Harvester run, and that its API servers reach them"
     ),
 }
-"""The remedy by the class of the error, if the server is Harvester; a class without an entry has that of its base."""
+"""The remedy by the class of the error, if the server is Harvester; without an entry, the remedy of its base."""
 
 
 def problem_of(error: Unreachable | Unauthorized) -> str:
@@ -76,7 +76,7 @@ def problem_of(error: Unreachable | Unauthorized) -> str:
 
 
 def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
-    """Return the remedy: for a rejected credential that of its cluster, otherwise if the server is Harvester.
+    """Return the remedy. It knows the cluster of a rejected credential; other errors are of Harvester.
 
     >>> remedy_of(NoResponse())[:36]
     'Its admission webhook probably hangs'
@@ -97,7 +97,7 @@ def _by_class(texts: dict[type[KubeError], str], error: KubeError) -> str:
 
 
 def _other_namespace(of_account: str, of_context: str) -> str:
-    """Return what to do with an account of another namespace than that of the context: most often one is wrong."""
+    """Return what to do if the account and the context have different namespaces: usually one of them is wrong."""
     return (
         f"The credential is an account of namespace {of_account}, and the context of the cloud-config names namespace "
         f"{of_context}. If the VMs of this cluster are in {of_account}, set the namespace of the context to "

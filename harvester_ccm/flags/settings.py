@@ -95,7 +95,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
 
 
 def _kubeconfigs(flag: Path | None, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the file of --kubeconfig, or else those of the environment, each once."""
+    """Return the file of --kubeconfig, or else the files that the environment names, each once."""
     if flag is not None:
         return (flag,)
     listed = environment.get("KUBECONFIG", "").split(os.pathsep)

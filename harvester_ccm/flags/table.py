@@ -1,4 +1,4 @@
-"""All flags: those with an effect, and those of the Go provider that are accepted without one.
+"""All flags: flags with an effect, and flags of the Go provider that are accepted without effect.
 
 The Go provider's flags come from its own code and from the framework of cloud controller managers, 0.33 to 0.36.
 """

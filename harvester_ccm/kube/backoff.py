@@ -30,7 +30,7 @@ def growing_delay(failures: int, *, first: float = BACKOFF_SECONDS, growth: floa
 
 
 def pause_after(error: Exception | None, failures: int, *, growth: float = 2.0) -> float:
-    """Return the delay in seconds after the n-th failure in a row: the server's Retry-After, or else one that grows."""
+    """Return the delay in seconds after the n-th failure in a row: the server's Retry-After, or a growing delay."""
     if isinstance(error, KubeError) and error.retry_after is not None:
         return error.retry_after
     first = CONFLICT_SECONDS if isinstance(error, Conflict) else BACKOFF_SECONDS
@@ -49,7 +49,7 @@ async def repeat(
 
     ``delay`` returns the seconds to wait by the number of failures, of which ``failed`` is told first. A Retry-After
     does not count: others wait behind a call that is repeated in place, and one response would stop them for minutes.
-    Raises any other error, and that of the last attempt.
+    Raises any other error, and the error of the last attempt.
     """
     failures = 0
     while True:

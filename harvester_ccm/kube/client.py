@@ -281,7 +281,7 @@ class ApiClient:
     ) -> bytes:
         """Send one request and return the body of a 2xx response.
 
-        ``fenced`` is False for the few writes that need no Lease. Raises NotLeading, too.
+        ``fenced`` is False for the few writes that need no Lease. Raises NotLeading as well.
         """
         data = None if body is None else msgspec.json.encode(body)
         is_fenced = fenced and method != "GET"
@@ -474,7 +474,7 @@ def _delete_options(uid: str, version: str) -> Mapping[str, object] | None:
 
 
 async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
-    """Return the body of a response; None if it is larger than ANSWER_LIMIT, of which no more is read."""
+    """Return the body of a response; None if it is larger than ANSWER_LIMIT; the rest is not read."""
     if (response.content_length or 0) > ANSWER_LIMIT:
         return None
     body = bytearray()
@@ -486,7 +486,7 @@ async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
-    """Yield the lines of a watch, and the start of one that is larger than ANSWER_LIMIT.
+    """Yield the lines of a watch; of a line that is larger than ANSWER_LIMIT only the start.
 
     Raises WatchSilent after ``silence`` seconds without a whole line.
     """

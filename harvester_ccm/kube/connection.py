@@ -63,7 +63,7 @@ def open_session(
     user_agent: str = "",
     open_socket: aiohttp.SocketFactoryType | None = None,
 ) -> aiohttp.ClientSession:
-    """Return a connection pool, or if not ``reuse`` one that opens a connection for each request. The caller closes it.
+    """Return a connection pool, which the caller closes. Without ``reuse``, each request opens a connection.
 
     ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
     """
@@ -75,7 +75,7 @@ def open_session(
             ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse, socket_factory=open_socket
         ),
         headers=headers,
-        # No API server sets cookies: those of a proxy would be sent with every request until the restart.
+        # No API server sets cookies. The cookies of a proxy would be sent with every request until the restart.
         cookie_jar=aiohttp.DummyCookieJar(),
         # A compressed response was not requested: it is unreadable, instead of 300 MiB from 300 KB of gzip.
         auto_decompress=False,
@@ -88,7 +88,7 @@ def open_session(
 
 
 def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
-    """Use a certificate with its unencrypted key in a TLS context. Raises OSError, of which ssl.SSLError is one.
+    """Use a certificate with its unencrypted key in a TLS context. Raises OSError; ssl.SSLError is a subclass.
 
     OpenSSL reads certificates only from files: an anonymous file in memory never touches a disk.
     """
@@ -109,7 +109,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
-    """Return the contents of files, empty for those that cannot be read. Raises nothing."""
+    """Return the contents of files; empty for a file that cannot be read. Raises nothing."""
     contents = dict.fromkeys(paths, b"")
     for path in contents:
         with suppress(errors.CredentialError):

@@ -119,7 +119,7 @@ _Identity = tuple[_Entry[_Cluster], _Entry[_User], str]
 def load_credentials(
     paths: Path | Sequence[Path], environment: Mapping[str, str] = {}, *, master: str = "", context: str = ""
 ) -> Credentials:
-    """Return the credentials of a context, by default of the current one; without paths, those of the pod.
+    """Return the credentials of a context, by default the current one. Without paths, return those of the pod.
 
     ``environment`` has the address of the pod's API server, and names the proxy if the file does not. ``master``
     replaces the URL of the server. Raises CredentialError, and NotInCluster outside of a pod.

@@ -28,7 +28,7 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
-    """One line of a watch. ``BOOKMARK`` has a version and no object; the other types are those of the API."""
+    """One line of a watch: ADDED, MODIFIED or DELETED, or BOOKMARK, which has a version and no object."""
 
     type: str
     object: T | None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harvester_ccm.redaction import MAX_FOREIGN_TEXT, cut
 
 WRITE_TIMEOUT: Final = 35.0
-"""Seconds for a write: an admission webhook can take 30, and only the API server's response names one that hangs."""
+"""Seconds for a write: an admission webhook can take 30, and only the API server's response names the webhook."""
 MAX_RETRY_AFTER: Final = 300.0
 """Longest delay in seconds that a server can request; a longer one is cut."""
 
@@ -60,7 +60,7 @@ class ConnectionRefused(Unreachable):
 
 
 class NotTrusted(Unreachable):
-    """Raised when TLS with a server failed: its certificate is not the one that the credential is for."""
+    """Raised when TLS with a server failed: the credential does not trust its certificate."""
 
 
 class CertificateNotValid(NotTrusted):

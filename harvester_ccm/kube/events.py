@@ -120,7 +120,7 @@ class EventRecorder:
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventContent, *, component: str) -> None:
         """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
         meta = item.metadata
-        # A number: whoever writes an object decides on the length of the text.
+        # A hash, because users who write the object decide on the length of the text.
         key = (meta.uid, str(event.reason), hash(event.subject or event.message))
         if self._is_repeated(key):
             return

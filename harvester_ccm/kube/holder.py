@@ -1,4 +1,4 @@
-"""The holder of a Lease, for those that do not take part in the election: what program it is, and whether it renews."""
+"""The holder of a Lease, for readers outside of the election: what program it is, and whether it renews the Lease."""
 
 import asyncio
 

@@ -59,7 +59,7 @@ class LeaderElector:
         self._name = name
         self._times = times
         self._document: dict[str, object] | None = None
-        """The Lease as of the last response; None if none exists or it is not known."""
+        """The Lease in the last response; None if no Lease exists or it is not known."""
         self._since = 0.0
         """Loop time since which it has had this ``spec``."""
         self._unanswered = False
@@ -79,12 +79,12 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Identity of the holder as of the last response; empty if none exists or it is not known."""
+        """Identity of the holder in the last response; empty if the Lease has none or is not known."""
         return self._lease.spec.holder_identity or ""
 
     @property
     def leading(self) -> bool:
-        """Whether this process holds the Lease as of the last response."""
+        """Whether this process was the holder in the last response."""
         return self.holder == self.identity
 
     async def acquire(self) -> None:

@@ -27,7 +27,7 @@ LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 
 MAX_NOTICED: Final = 50
-"""Labels and annotations of an object of which only the keys are kept, and its finalizers."""
+"""Most labels and annotations of which only the key is kept, and most finalizers, of one object."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):

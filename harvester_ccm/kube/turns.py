@@ -29,7 +29,7 @@ class NamespaceTurns:
             self._length += 1
 
     def first(self, *, without: Container[str] = ()) -> str | None:
-        """Return the key whose turn it is, of those that are not in ``without``; None if none exists."""
+        """Return the key whose turn it is; keys in ``without`` have no turn. None if there is no other key."""
         for keys in self._namespaces.values():
             for key in keys:
                 if key not in without:

@@ -4,7 +4,7 @@ As in client-go, a key is queued at most once and never reconciled by two worker
 enqueued during its reconcile is reconciled again afterwards. There are two lanes. The urgent lane holds keys whose
 objects changed or whose timer expired. The background lane holds keys of a resync, which is a safety net against
 missed events, and keys of a change that concerns many objects; its keys are reconciled while the urgent lane is empty.
-In each lane the namespaces take turns: whoever changes thousands of objects in one namespace does not delay the others.
+In each lane the namespaces take turns: thousands of changed objects in one namespace do not delay other namespaces.
 
 A reconcile never sleeps: it returns an outcome or raises an error, and only this module turns that into a retry.
 """

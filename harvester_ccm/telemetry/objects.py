@@ -58,7 +58,7 @@ class ServiceMetrics:
         managed = [service.metadata.key for service in self._caches.services.all() if is_served_by_us(service, cluster)]
         reasons: dict[str, str] = {}
         for key in managed:
-            # A Service with an address can wait, too.
+            # A Service with an address can wait as well.
             reason = self._telemetry.reason(QueueName.SERVICE, key)
             if reason:
                 reasons[key] = reason

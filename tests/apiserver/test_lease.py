@@ -117,7 +117,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.kube("The Lease is that of client-go, and needs only the verbs get, create and update")
+@pytest.mark.kube("The Lease has client-go's form, and needs only the verbs get, create and update")
 async def test_absent_lease_is_created_as_client_go_does(
     candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
 ) -> None:
@@ -203,7 +203,7 @@ async def test_released_lease_is_taken_at_once(client: ApiClient, namespace: str
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("second", 1, 15)
 
 
-@pytest.mark.kube("The Lease is that of client-go, and needs only the verbs get, create and update")
+@pytest.mark.kube("The Lease has client-go's form, and needs only the verbs get, create and update")
 async def test_released_lease_looks_as_client_go_leaves_it(candidate: Candidate, lease: LeaseObject) -> None:
     await candidate.acquire()
     lease.annotate("kept")
@@ -309,7 +309,7 @@ async def test_deleted_lease_is_created_again(patient: Candidate, lease: LeaseOb
     assert lease.read()["holderIdentity"] == "us"
 
 
-@pytest.mark.kube("The Lease is that of client-go, and needs only the verbs get, create and update")
+@pytest.mark.kube("The Lease has client-go's form, and needs only the verbs get, create and update")
 async def test_lease_needs_get_create_and_update_only(
     guest_kubeconfig: Path, guest_proxy: FaultProxy, tmp_path: Path
 ) -> None:

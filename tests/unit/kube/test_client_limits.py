@@ -75,7 +75,7 @@ async def test_object_of_7_mib_is_read() -> None:
     ],
 )
 @pytest.mark.security("Responses are limited to 8 MiB: a page of a list, every other response, and a watch event")
-@pytest.mark.kube("A response, and a line of a watch, is read up to a limit, whoever is at the other end")
+@pytest.mark.kube("A response, and a line of a watch, is read up to a limit")
 async def test_no_more_than_8_mib_are_read(call: Call, start: bytes, text: str, requests: int, size: int) -> None:
     async with hostile_server(lambda _path: Reply(padded(start, size))) as server:
         async with client_of(server) as client:

@@ -54,7 +54,7 @@ async def test_event_about_an_object_with_a_long_name_has_a_valid_name(name: str
     assert event["involvedObject"]["name"] == name
 
 
-@pytest.mark.kube("Namespaces take turns: many Events of one neither delay nor displace those of another")
+@pytest.mark.kube("Namespaces take turns: many Events of one neither delay nor displace the Events of another")
 @pytest.mark.parametrize("flood", [QUEUE_LENGTH // 2, QUEUE_LENGTH, 2 * QUEUE_LENGTH])
 @jumping_time
 async def test_event_of_another_namespace_waits_for_one_of_a_flood(flood: int) -> None:

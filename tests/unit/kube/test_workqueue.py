@@ -87,7 +87,7 @@ async def test_key_is_reconciled_again_when_it_is_enqueued_during_its_reconcile(
 
 
 @jumping_time
-@pytest.mark.kube("Keys of objects that changed come before those of a resync")
+@pytest.mark.kube("Keys of objects that changed come before the keys of a resync")
 async def test_background_keys_wait_for_urgent_keys_and_can_become_urgent() -> None:
     reconciler = Reconciler(workers=1)
     queue = reconciler.queue
@@ -177,7 +177,7 @@ async def test_conflicts_are_retried_quickly_and_logged_when_they_last() -> None
 
 
 @jumping_time
-@pytest.mark.kube("A reconcile that fails, even by a bug, does not stop those of other keys")
+@pytest.mark.kube("A reconcile that fails, even by a bug, does not stop the reconciles of other keys")
 async def test_reconcile_with_a_bug_is_repeated_and_does_not_stop_the_others() -> None:
     reconciler = Reconciler(KeyError("spec"), workers=1)
     reconciler.queue.enqueue("broken")
@@ -218,7 +218,7 @@ async def test_drain_waits_for_reconciles_in_progress_and_accepts_no_more_keys()
 
 
 @jumping_time
-@pytest.mark.kube("Namespaces take turns: many keys of one do not delay those of another")
+@pytest.mark.kube("Namespaces take turns: many keys of one namespace do not delay the keys of another")
 async def test_namespaces_take_turns() -> None:
     reconciler = Reconciler(workers=1)
     for number in range(4):
