@@ -23,16 +23,11 @@ class Announcing(Actor):
         """Let a Service have one Pod, on this node."""
         self._guest.place_endpoint(name, node, is_ready=is_ready)
 
-    def lose_slice(self, name: str) -> None:
-        """Let the EndpointSlice of a Service vanish, as if its controller did not run."""
-        self._world.met["EndpointSlices vanished"] += self._guest.lose_slice(name)
-
     def change_policy(self, name: str, policy: str) -> None:
         """Change the externalTrafficPolicy of a Service of type LoadBalancer."""
         service = self._guest.service(name)
         if service is not None and service["spec"]["type"] == "LoadBalancer":
-            self._guest.change_settings(name, {"externalTrafficPolicy": policy})
-            self._guest.policy_changed.add(name)
+            self._guest.change_service(name, {"spec": {"externalTrafficPolicy": policy}})
             self._world.met[f"externalTrafficPolicy {policy}"] += 1
 
     def forbid_slices(self, is_forbidden: bool) -> None:
@@ -75,17 +70,6 @@ def _scaled_to_zero(dice: random.Random, names: Sequence[str]) -> list[Action]:
         *_installed_for_kube_vip(dice),
         *([created] if dice.random() < 0.7 else []),
         Action(dice.choice((0.0, 0.0, 20.0)), "remove_endpoints", {"name": name}),
-        Action(dice.choice(LONG_PAUSES), "wait", {}),
-        *([Action(0.0, "restore_endpoints", {"name": name})] if dice.random() < 0.6 else []),
-    ]
-
-
-def _slice_vanishes(dice: random.Random, names: Sequence[str]) -> list[Action]:
-    """A Service has no EndpointSlice at all for a while."""
-    name = dice.choice(names)
-    return [
-        *_installed_for_kube_vip(dice),
-        Action(pause(dice), "lose_slice", {"name": name}),
         Action(dice.choice(LONG_PAUSES), "wait", {}),
         *([Action(0.0, "restore_endpoints", {"name": name})] if dice.random() < 0.6 else []),
     ]
@@ -137,8 +121,8 @@ def _no_permission(dice: random.Random, names: Sequence[str]) -> list[Action]:
 
 
 def _other_announcer(dice: random.Random, _names: Sequence[str]) -> list[Action]:
-    """The controller is installed with another announcer, or kube-vip in a mode in which it notes nothing."""
-    announcer = Action(pause(dice), "set_announcer", {"announcer": dice.choice(("kube-vip", "kube-vip", "other"))})
+    """The controller is installed for kube-vip, or kube-vip in a mode in which it notes nothing."""
+    announcer = Action(pause(dice), "set_announcer", {"announcer": "kube-vip"})
     silent = Action(pause(dice), "stop_noting", {})
     return [dice.choice((announcer, announcer, silent)), Action(dice.choice(LONG_PAUSES), "wait", {})]
 
@@ -159,6 +143,6 @@ def _ignored(dice: random.Random, names: Sequence[str]) -> list[Action]:
 
 
 OF_ANNOUNCING: Final[Sequence[Fragment]] = (
-    _of_our_class, _of_our_class, _scaled_to_zero, _scaled_to_zero, _slice_vanishes, _local_policy, _local_policy,
+    _of_our_class, _of_our_class, _scaled_to_zero, _scaled_to_zero, _local_policy, _local_policy,
     _queue_blocked, _no_permission, _other_announcer, _ignored,
 )  # fmt: skip

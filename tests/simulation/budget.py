@@ -15,7 +15,7 @@ KILLS: Final = frozenset({"kill", "kill_for", "kill_after_writes", "stop", "halt
 """Ends of a process, and suspensions."""
 FAULTS: Final = frozenset({
     "network_fault", "cut_watches", "compact", "restore", "stop_controllers", "stop_dhcp", "clone", "recreate_machines",
-    "delete_pool_in_use", "lose_slice",
+    "delete_pool_in_use",
 })  # fmt: skip
 """Faults of servers, and what happens to them as a whole."""
 WRITES: Final = frozenset({

@@ -2,12 +2,9 @@
 
 from harvester_ccm.names import (
     DHCP_ADDRESS,
-    HEALTH_CHECK_PORT,
     LB_SERVICE_NAME,
     LOAD_BALANCER_CLASS,
-    LOAD_BALANCER_READY,
     SERVICE_FINALIZER,
-    WORKLOAD_TYPE,
 )
 from tests.simulation.harvester import LEASED
 from tests.simulation.kubevip import LEASES
@@ -23,21 +20,6 @@ def shown(service: Document) -> tuple[str, ...]:
 def has_finalizer(service: Document) -> bool:
     """Return whether a Service has the finalizer of this controller."""
     return SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
-
-
-def has_condition(service: Document) -> bool:
-    """Return whether a Service has the condition of this controller."""
-    return any(one["type"] == LOAD_BALANCER_READY for one in (service.get("status") or {}).get("conditions") or ())
-
-
-def condition_reasons(service: Document) -> set[str]:
-    """Return the reasons of a Service's conditions."""
-    return {one["reason"] for one in (service.get("status") or {}).get("conditions") or ()}
-
-
-def is_not_ready(service: Document) -> bool:
-    """Return whether a condition of a Service is False."""
-    return any(one["status"] == "False" for one in (service.get("status") or {}).get("conditions") or ())
 
 
 def given(balancer: Document) -> str:
@@ -81,34 +63,3 @@ def wants_one(service: Document) -> bool:
 def has_other_class(service: Document) -> bool:
     """Return whether a Service asks another controller for a load balancer."""
     return service["spec"].get("loadBalancerClass") not in {None, LOAD_BALANCER_CLASS}
-
-
-def wants_vm(service: Document) -> bool:
-    """Return whether a new load balancer of a Service is one for VMs."""
-    kind = annotation(service, WORKLOAD_TYPE)
-    has_check = HEALTH_CHECK_PORT in (service["metadata"].get("annotations") or {})
-    return kind == "vm" or (has_check and kind != "cluster")
-
-
-def lacks_ports_for_vm(service: Document) -> bool:
-    """Return whether a Service asks for a VM load balancer and has no port for a listener."""
-    kind = annotation(service, WORKLOAD_TYPE)
-    has_check = HEALTH_CHECK_PORT in (service["metadata"].get("annotations") or {})
-    return not service["spec"].get("ports") and (kind == "vm" or has_check)
-
-
-def settings_of(service: Document) -> str:
-    """Return the settings of a Service at a change of which kube-vip withdraws the address, as the controller notes."""
-    spec = service["spec"]
-    policy, families = spec.get("externalTrafficPolicy") or "Cluster", spec.get("ipFamilies") or ["IPv4"]
-    return f"{policy} {','.join(families)} {spec.get('ipFamilyPolicy') or 'SingleStack'}"
-
-
-def lacks_ipv4(service: Document) -> bool:
-    """Return whether a Service has IPv6 only, which Harvester cannot serve."""
-    return "IPv4" not in service["spec"].get("ipFamilies", ["IPv4"])
-
-
-def requires_two_families(service: Document) -> bool:
-    """Return whether a Service requires two families: Harvester has one, and only a Service that has it keeps it."""
-    return bool(service["spec"].get("ipFamilyPolicy") == "RequireDualStack")

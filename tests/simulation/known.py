@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
-    IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
     LOAD_BALANCER_CLASS,
@@ -16,7 +15,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.simulation.actions import LAN, LATE, Action, Scenario
+from tests.simulation.actions import LAN, Action, Scenario
 from tests.simulation.machines import MACHINES
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
@@ -83,20 +82,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(150.0, "restore", {"side": "harvester", "back": 180.0, "away": 5.0}),
         ),
     ),
-    # The emulated kube-vip withdrew an address because of an older event.
-    "service is recreated and changed before kube-vip handles it": Scenario(
-        "484",
-        pool=3,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(24.238, "delete", {"name": "a"}),
-            Action(0.0, "cut_watches", {"side": "harvester", "how": "silent"}),
-            Action(3.32, "compact", {"side": "guest"}),
-            Action(0.141, "create", _create(ONE_PORT)),
-            Action(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
-        ),
-    ),
     # The load balancer was adopted while its deletion waited for the Lease, and both were sent.
     "guest cluster is restored and a service is recreated before the lease is renewed": Scenario(
         "mini 1",
@@ -157,47 +142,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(19.798, "clear_status", {"name": "a"}),
         ),
     ),
-    # kube-vip was suppressed before it withdrew its lease, and kept it without a status.
-    "dhcp address, annotation and load balancer are removed while there is no leader": Scenario(
-        "1114",
-        pool=1,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
-            Action(30.0, "kill", {"after_steps": 0}),
-            Action(0.1, "clear_status", {"name": "a"}),
-            Action(0.0, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
-            Action(0.1, "delete_balancer", {"name": "a"}),
-        ),
-    ),
-    # Each reconcile wrote the load balancer again without an effect, once minutes later.
-    "recreated load balancer does not get the address that another one has": Scenario(
-        "892",
-        pool=2,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
-            Action(8.148, "open_pool", {"to_everybody": False}),
-            Action(0.0, "create", {**_create(TWO_PORTS), "name": "c"}),
-            Action(0.027, "halt", {"seconds": 20}),
-            Action(0.0, "delete_balancer", {"name": "a"}),
-            Action(3.737, "create", {**_create(ONE_PORT), "name": "d"}),
-            Action(35.466, "open_pool", {"to_everybody": True}),
-            Action(0.334, "delete_balancer", {"name": "a"}),
-        ),
-    ),
-    # The original was expected to create a load balancer with an address that the clone had.
-    "load balancer is deleted and a clone requests its address first": Scenario(
-        "9293",
-        pool=1,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"})),
-            Action(38.493, "clone", {}),
-            Action(90.0, "wait", {}),
-            Action(0.004, "delete_balancer", {"name": "a"}),
-        ),
-    ),
     # An object that the watch had not delivered stayed in the cache after the restore.
     "harvester is restored without a load balancer that was just created": Scenario(
         "52256",
@@ -207,30 +151,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(4.18, "cut_watches", {"side": "harvester", "how": "silent"}),
             Action(0.0, "create", _create(ONE_PORT)),
             Action(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
-        ),
-    ),
-    # kube-vip read the requested address first, withdrew it for the allocated one, and stayed silent.
-    "address is requested before the allocated one is published": Scenario(
-        "40863",
-        pool=5,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(25.492, "create", {**_create(OTHER_PORT), "name": "b"}),
-            Action(0.0, "request_address", {"name": "b", "of": "a"}),
-        ),
-    ),
-    # The address stayed announced although no load balancer had it or could be created.
-    "load balancer of a vm service without ports is deleted while no controller runs": Scenario(
-        "40191",
-        pool=2,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(20.0, "kill_for", {"seconds": 5.0}),
-            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
-            Action(0.0, "change_ports", {"name": "a", "ports": []}),
-            Action(0.0, "delete_balancer", {"name": "a"}),
         ),
     ),
     # The secondary kept the address although no load balancer had it.
@@ -248,20 +168,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(10.0, "delete_balancer", {"name": "a"}),
         ),
     ),
-    # The requested address stayed announced although the Service asks for a VM load balancer and has none.
-    "load balancer of a vm service that requests its own address is deleted": Scenario(
-        "S8 0",
-        pool=3,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(20.0, "request_address", {"name": "a", "of": "a"}),
-            Action(20.0, "kill_for", {"seconds": 5.0}),
-            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
-            Action(0.0, "change_ports", {"name": "a", "ports": []}),
-            Action(0.0, "delete_balancer", {"name": "a"}),
-        ),
-    ),
     # The load balancer was deleted as an orphan, and the address was not withdrawn.
     "finalizer of a service that became internal is removed by hand": Scenario(
         "S9 0",
@@ -272,18 +178,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(20.0, "kill_for", {"seconds": 5.0}),
             Action(0.0, "change_type_and_class", {"name": "a", "type": "NodePort", "load_balancer_class": None}),
             Action(0.1, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": False}),
-        ),
-    ),
-    # The condition was the only record of the touch that kube-vip needed.
-    "condition is removed before the endpoints are touched": Scenario(
-        "S11 1",
-        pool=3,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(0.26, "write_address", {"name": "a", "of": ""}),
-            Action(0.012, "kill_for", {"seconds": 5.0}),
-            Action(3.0, "write_condition", {"name": "a", "status": None}),
         ),
     ),
     # kube-vip ignored the withdrawal and the deletion.
@@ -310,42 +204,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.5, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": None}),
         ),
     ),
-    # It was expected to share an IPv4 address.
-    "service with ipv6 only names a primary": Scenario(
-        "7902588",
-        pool=3,
-        nodes=0,
-        actions=(
-            Action(0.0, "recreate", {"name": "a", "spec": IPV6_ONLY, "annotations": {WORKLOAD_TYPE: "vm"}}),
-            Action(2.586, "create", {**_create(OTHER_PORT, {IPAM: "dhcp"}), "name": "b"}),
-            Action(0.121, "annotate", {"name": "a", "annotations": {PRIMARY_SERVICE: "shop/b"}}),
-        ),
-    ),
-    # kube-vip had noted its node and withdrawn the address when the condition was removed.
-    "condition is removed after kube-vip withdrew an address": Scenario(
-        "3170161433",
-        pool=5,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(TWO_PORTS)),
-            Action(0.26, "write_address", {"name": "a", "of": "b"}),
-            Action(0.089, "halt", {"seconds": 20}),
-            Action(10.012, "kill", {"after_steps": 0}),
-            Action(3.719, "write_condition", {"name": "a", "status": None}),
-        ),
-    ),
-    "condition that another client writes hides that kube-vip is silent": Scenario(
-        "3170161433",
-        pool=5,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(TWO_PORTS)),
-            Action(0.26, "write_address", {"name": "a", "of": "b"}),
-            Action(0.089, "halt", {"seconds": 20}),
-            Action(10.012, "kill", {"after_steps": 0}),
-            Action(3.719, "write_condition", {"name": "a", "status": "True"}),
-        ),
-    ),
     # kube-vip goes on with an announcement that nothing on the Service shows any more.
     "address of a service that gets another class is removed from it before": Scenario(
         "S14 0",
@@ -357,19 +215,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(4.0, "change_type_and_class", {"name": "a", "type": "NodePort", "load_balancer_class": None}),
             Action(1.5, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": OTHER}),
             Action(4.6, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
-        ),
-    ),
-    # kube-vip ignored the Service when another client emptied the annotation, and when it was deleted.
-    "another client lets kube-vip ignore a service and empties its annotation": Scenario(
-        "7900429",
-        pool=3,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(20.0, "kill_for", {"seconds": 30.0}),
-            Action(0.0, "write_ignore", {"name": "a", "value": "true"}),
-            Action(1.0, "write_address", {"name": "a", "of": ""}),
-            Action(1.0, "delete", {"name": "a"}),
         ),
     ),
     # The restored guest cluster was not reachable, and the load balancer of the older data was deleted.
@@ -432,31 +277,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(500.0, "wait", {}),
         ),
     ),
-    # Without condition and load balancer, the address looked like one that the user of another provider requests.
-    "condition and load balancer are removed while no controller runs": Scenario(
-        "82000853",
-        pool=5,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(TWO_PORTS)),
-            Action(20.0, "kill_for", {"seconds": 10.0}),
-            Action(0.0, "delete_balancer", {"name": "a"}),
-            Action(0.0, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
-            Action(1.0, "write_condition", {"name": "a", "status": None}),
-        ),
-    ),
-    # Nothing but the condition showed that kube-vip had announced and withdrawn an address before.
-    "annotation is removed and the status is cleared while no controller runs": Scenario(
-        "91004880",
-        pool=3,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(0.416, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
-            Action(0.0, "kill", {"after_steps": 0}),
-            Action(15.631, "clear_status", {"name": "a"}),
-        ),
-    ),
     # The Service looked like a new one, whose endpoints kube-vip does not need to be touched.
     "status is cleared during a switch back from a vm load balancer": Scenario(
         "95000920",
@@ -469,77 +289,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "kill_after_writes", {"number": 10, "seconds": 0.0}),
             Action(5.428, "annotate", {"name": "b", "annotations": {WORKLOAD_TYPE: "cluster"}}),
             Action(2.878, "clear_status", {"name": "b"}),
-        ),
-    ),
-    # The address was expected to be withdrawn, although Harvester looked like that of another cluster.
-    "wrong ipam is annotated before the load balancer and all machines are gone": Scenario(
-        "95001395",
-        pool=2,
-        nodes=1,
-        actions=(
-            Action(19.308, "create", _create(TWO_PORTS)),
-            Action(0.234, "recreate_machines", {"names": MACHINES}),
-            Action(0.047, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
-            Action(0.366, "delete_balancer", {"name": "a"}),
-        ),
-    ),
-    "families are changed before the load balancer and all machines are gone": Scenario(
-        "95001395",
-        pool=2,
-        nodes=1,
-        actions=(
-            Action(19.308, "create", _create(TWO_PORTS)),
-            Action(0.234, "recreate_machines", {"names": MACHINES}),
-            Action(0.047, "change_families", {"name": "a", "families": DUAL_STACK}),
-            Action(0.366, "delete_balancer", {"name": "a"}),
-        ),
-    ),
-    # The orphan was expected to stay, because the user still specified its address.
-    "harvester is restored after a service that requests its address became internal": Scenario(
-        "95004429",
-        pool=5,
-        nodes=0,
-        actions=(
-            Action(31.703, "create", _create(ONE_PORT)),
-            Action(3.077, "request_address", {"name": "a", "of": "a"}),
-            Action(0.0, "retype", {"name": "a", "type": "ClusterIP"}),
-            Action(0.18, "restore", {"side": "harvester", "back": 1.0, "away": 5.0}),
-        ),
-    ),
-    # The finalizer was expected to be removed, although it can be that of the other class's controller.
-    "finalizer is written before an internal service gets another class": Scenario(
-        "95004787",
-        pool=1,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
-            Action(10.595, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": True}),
-            Action(0.0, "kill_for", {"seconds": 100.0}),
-            Action(4.721, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": OTHER}),
-        ),
-    ),
-    # The address was expected to be withdrawn, although the user specifies it.
-    "load balancer of a service that specifies its address is deleted and its pool does not exist": Scenario(
-        "95008748",
-        pool=3,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(37.071, "annotate", {"name": "a", "annotations": {IP_POOL: LATE}}),
-            Action(0.0, "request_address", {"name": "a", "of": "a"}),
-            Action(0.137, "delete_balancer", {"name": "a"}),
-        ),
-    ),
-    "load balancer of a service that specifies its address is deleted and its ipam is wrong": Scenario(
-        "95008748",
-        pool=3,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(37.071, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
-            Action(0.0, "request_address", {"name": "a", "of": "a"}),
-            Action(0.137, "delete_balancer", {"name": "a"}),
         ),
     ),
     # Nothing showed any more that kube-vip had withdrawn an address, before Harvester refused the next one.
@@ -556,37 +305,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(30.0, "make_pool", {"name": LAN}),
         ),
     ),
-    "pool is deleted during the second of two switches": Scenario(
-        "g0",
-        pool=3,
-        nodes=1,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(0.3, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
-            Action(20.0, "delete_pool_in_use", {"name": LAN, "seconds": 5.0}),
-            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
-            Action(60.0, "stop", {}),
-            Action(30.0, "make_pool", {"name": LAN}),
-        ),
-    ),
-    # The cache of the guest cluster was of a version that the restored API server did not have yet.
-    "guest cluster is restored while the controller is suspended, and a service is deleted": Scenario(
-        "96000836",
-        pool=3,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
-            Action(
-                0.0,
-                "network_fault",
-                {"side": "guest", "kind": "404 pages", "seconds": 90.0, "share": 0.5, "of": "reads"},
-            ),
-            Action(8.03, "recreate", {"name": "a", "spec": DUAL_STACK_ONLY, "annotations": {}}),
-            Action(0.309, "halt", {"seconds": 20}),
-            Action(0.001, "restore", {"side": "guest", "back": 300.0, "away": 1.0}),
-            Action(1.463, "create", {**_create(OTHER_PORT), "name": "b"}),
-        ),
-    ),
     # The load balancer was deleted because of VMs that were known from before an outage.
     "all machines are recreated unseen before the only load balancer is replaced": Scenario(
         "96009300",
@@ -595,32 +313,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
         actions=(
             Action(0.0, "create", _create(ONE_PORT, {HEALTH_CHECK_PORT: "nonsense"})),
             Action(0.0, "cut_watches", {"side": "harvester", "how": "silent"}),
-            Action(0.151, "recreate_machines", {"names": MACHINES}),
-            Action(10.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
-        ),
-    ),
-    # The load balancer was expected to wait for a Service that the controller never served.
-    "internal service shows the address of its primary, which another client wrote": Scenario(
-        "96001202",
-        pool=5,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(TWO_PORTS)),
-            Action(4.116, "kill", {"after_steps": 0}),
-            Action(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
-            Action(1.051, "write_status", {"name": "b", "of": "a"}),
-            Action(0.189, "retype", {"name": "a", "type": "ClusterIP"}),
-            Action(0.021, "retype", {"name": "b", "type": "NodePort"}),
-        ),
-    ),
-    # The controller could not know before the watches counted as silent.
-    "load balancer is replaced while a dead watch hides that all machines are recreated": Scenario(
-        "96009300",
-        pool=2,
-        nodes=3,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT, {HEALTH_CHECK_PORT: "nonsense"})),
-            Action(3.216, "cut_watches", {"side": "harvester", "how": "silent"}),
             Action(0.151, "recreate_machines", {"names": MACHINES}),
             Action(10.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
         ),
@@ -655,31 +347,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "cut_watches", {"side": "guest", "how": "broken"}),
         ),
     ),
-    # The clone was expected to share an address that the original has.
-    "cluster is cloned before a service shares the address of a primary": Scenario(
-        "98000191",
-        pool=2,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT)),
-            Action(27.268, "stop", {}),
-            Action(0.1, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
-            Action(0.291, "clone", {}),
-        ),
-    ),
-    # kube-vip had waited for an address of the Service, and announced it although it is to ignore the Service.
-    "annotation and status of a service for vms are emptied while no controller runs": Scenario(
-        "212189131",
-        pool=5,
-        nodes=0,
-        actions=(
-            Action(0.0, "create", _create(ONE_PORT, {HEALTH_CHECK_PORT: "80"})),
-            Action(0.342, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
-            Action(0.0, "kill", {"after_steps": 0}),
-            Action(30.0, "wait", {}),
-            Action(0.027, "write_status", {"name": "a", "of": "b"}),
-        ),
-    ),
     # What a reading of the EndpointSlices showed was said minutes later, when another cause had come and gone.
     "permission for slices is granted, and kube-vip is to ignore the service for a moment": Scenario(
         "3640417150",
@@ -696,18 +363,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(20.0, "write_ignore", {"name": "c", "value": None}),
         ),
     ),
-    # The Event about the withdrawn permission was taken for a write at rest.
-    "permission for requests is withdrawn just before everything rests": Scenario(
-        "3640412310",
-        pool=5,
-        nodes=1,
-        actions=(
-            Action(0.0, "request", {**_create(ONE_PORT, {WORKLOAD_TYPE: "vm"}), **_request("10.0.0.99")}),
-            Action(3.779, "permit_requests", {"permitted": True}),
-            Action(700.0, "stop", {}),
-            Action(2.214, "permit_requests", {"permitted": False}),
-        ),
-    ),
     # The address of the deleted Service was taken for a lease of the next one with its name.
     "service of a blocked queue is created again with dhcp": Scenario(
         "3640418830",
@@ -722,19 +377,6 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "delete", {"name": "c"}),
             Action(0.5, "create", {**_create(OTHER_PORT, {IPAM: "dhcp"}), "name": "c"}),
             Action(700.0, "wait", {}),
-        ),
-    ),
-    # The clone was expected to explain at once why nobody announces an address that it could not have before.
-    "service of the original is deleted, and the clone gets its address": Scenario(
-        "3640416230",
-        pool=2,
-        nodes=0,
-        actions=(
-            Action(20.895, "recreate", {"name": "b", "spec": WITH_CLASS, "annotations": {}}),
-            Action(3.939, "request", {**_create(ONE_PORT), "name": "c", **_request("10.0.0.13")}),
-            Action(0.5, "clone", {}),
-            Action(700.0, "wait", {}),
-            Action(0.03, "delete", {"name": "b"}),
         ),
     ),
     # kube-vip had had the requested address from the annotation, withdrew it with that, and stayed silent.

@@ -8,18 +8,15 @@ from typing import Final
 
 from devenv.announcement import (
     DEFAULT_CLASS,
-    DHCP_ADDRESS,
     NEWEST,
     REQUESTED_ANNOTATION,
     Settings,
     Version,
     counts_endpoint,
-    has_served_class,
     ingress_due,
     lacks_address,
     marks_of,
     service_of,
-    wanted_of,
 )
 from devenv.announcer import (
     Announce,
@@ -39,7 +36,7 @@ from devenv.kubevip import SHARED_GAP
 from devenv.watch import annotations_of, key_of
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
-from harvester_ccm.names import LOAD_BALANCER_CLASS, RESYNC_TRIGGER
+from harvester_ccm.names import LOAD_BALANCER_CLASS
 from tests.simulation.loop import SeededLoop
 from tests.support.memory_server import Document, MemoryServer, name_of
 
@@ -104,31 +101,17 @@ class KubeVip:
         self._announcer = announcer_for(self._settings)
         self._blocked = False
         """Whether a Service without an address or a lease blocks all others."""
-        self._blocked_by = ""
-        """Key of that Service."""
         self._read_at: dict[ServiceWatch, int] = {}
         """Version of the EndpointSlices with which a watch has begun."""
         self._down_until: dict[str, float] = {}
         """Loop time at which an address that is away returns: a shared or a raced one."""
         self._dhcp_from = 0.0
         """Loop time from which the DHCP server answers."""
-        self.unanswered: set[str] = set()
-        """UIDs of Services for which no DHCP server has responded in time: it requests no lease by itself any more."""
-        self.missed_touches: set[str] = set()
-        """Keys of Services whose EndpointSlice was touched before it had handled all of their events."""
-        self._touches: dict[str, str] = {}
-        """The last touch that it has seen of each EndpointSlice, by UID."""
         self.leases = 0
         """Leases that it has given."""
-        self.status_written: set[str] = set()
-        """UIDs of Services whose status it has written: an address that it has announced, and which differed."""
         self.changes: list[str] = []
         """All announcements and withdrawals, for the trace."""
         server.on_change.append(self._changed)
-
-    def serves_class_of(self, service: Document) -> bool:
-        """Return whether it serves the class of a Service."""
-        return has_served_class(service, self._settings)
 
     @property
     def version(self) -> Version:
@@ -138,46 +121,19 @@ class KubeVip:
     @property
     def needs_endpoints(self) -> bool:
         """Whether it announces a Service only with an endpoint."""
-        return self.version >= (1, 2, 0)
+        return self._settings.version >= (1, 2, 0)
 
-    def counts_endpoint(self, service: Document, *, here: bool) -> bool:
-        """Return whether a Service has an endpoint that kube-vip counts: on its own node, or on any."""
-        if not self.needs_endpoints:
-            return True
+    def has_endpoint(self, service: Document) -> bool:
+        """Return whether a Service has the endpoint that kube-vip needs on its node."""
         slices = self._server.of(ENDPOINT_SLICES).values()
         of_service = [found for found in slices if service_of(found) == key_of(service)]
         endpoints = [endpoint for found in of_service for endpoint in found.get("endpoints") or ()]
-        nodes = {self._settings.node} if here else {endpoint.get("nodeName") or "" for endpoint in endpoints}
-        return any(counts_endpoint(service, endpoints, node) for node in nodes)
-
-    def notes_lease_of(self, service: Document) -> bool:
-        """Return whether it notes the lease of a Service when it has got one.
-
-        It does not if it watches the endpoints of the Service since another address was withdrawn.
-        """
-        watch = self._announcer.watches.get(service["metadata"]["uid"])
-        if watch is None or watch.instance is not None:
-            return True
-        return DHCP_ADDRESS in wanted_of(watch.service).addresses
-
-    def announces(self, service: Document) -> bool:
-        """Return whether it announces any address of a Service, and not only one of a deleted Service of its name."""
-        uid = service["metadata"]["uid"]
-        of_service = [instance for instance in self._announcer.instances if instance.uid == uid]
-        return any(instance.is_up and not instance.is_forgotten for instance in of_service)
+        return not self.needs_endpoints or counts_endpoint(service, endpoints, self._settings.node)
 
     def stop_noting(self) -> None:
         """Restart in a mode in which it notes its node on no Service."""
         self._settings = replace(self._settings, notes_node=False)
         self.restart()
-
-    def left_behind(self, address: str, key: str) -> set[str]:
-        """Return the UIDs of deleted Services of this name for which kube-vip goes on announcing an address."""
-        return {
-            instance.uid
-            for instance in self._announcer.instances
-            if instance.is_left and instance.is_up and instance.key == key and address in instance.addresses
-        }
 
     def announced(self) -> dict[str, list[str]]:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
@@ -198,8 +154,8 @@ class KubeVip:
             if instance.is_up:
                 self._note("withdraws", instance)
         self._run += 1
-        self._announcer, self._blocked, self._blocked_by = announcer_for(self._settings), False, ""
-        for known in (self._under_way, self._events, self._known, self._read_at, self.unanswered, self.missed_touches):
+        self._announcer, self._blocked = announcer_for(self._settings), False
+        for known in (self._under_way, self._events, self._known, self._read_at):
             known.clear()
         for document in self._server.of(SERVICES).values():
             self._changed(name_of(SERVICES), "ADDED", document)
@@ -224,10 +180,6 @@ class KubeVip:
 
     def _see_slice(self, kind: str, document: Document) -> None:
         """Handle an event of a slice at once: nothing blocks it."""
-        key = service_of(document) or ""
-        has_events_left = key == self._blocked_by or any(key_of(event) == key for _, event in self._events)
-        if self._is_touched(document) and has_events_left:
-            self.missed_touches.add(key)
         for watch in self._announcer.watches_of(service_of(document) or ""):
             if int(document["metadata"]["resourceVersion"]) <= self._read_at.get(watch, self._server.version):
                 continue
@@ -236,21 +188,12 @@ class KubeVip:
             else:
                 self._continue(self._run, self._announcer.change_slice(watch, document))
 
-    def _is_touched(self, endpoint_slice: Document) -> bool:
-        """Return whether a controller has touched a slice since the last event of it."""
-        uid, touch = endpoint_slice["metadata"]["uid"], annotations_of(endpoint_slice).get(RESYNC_TRIGGER, "")
-        before = self._touches.get(uid, "")
-        self._touches[uid] = touch
-        return touch not in {"", before}
-
     def _handle_all(self) -> None:
         while self._events and not self._blocked:
             kind, document = self._events.popleft()
             key = key_of(document)
             if kind == "DELETED":
                 self._known.discard(key)
-                if not any(key_of(later) == key for _, later in self._events):
-                    self.missed_touches.discard(key)
                 reaction = self._announcer.delete(document)
             else:
                 reaction = self._announcer.change("MODIFIED" if key in self._known else "ADDED", document)
@@ -296,8 +239,6 @@ class KubeVip:
 
     def _wait_for(self, effect: AwaitAddress | RequestLease, reaction: Reaction, *, blocks: bool) -> None:
         self._blocked = self._blocked or blocks
-        if blocks:
-            self._blocked_by = effect.key if isinstance(effect, AwaitAddress) else key_of(effect.service)
         if isinstance(effect, AwaitAddress):
             until = self._loop.time() + ADDRESS_TIMEOUT
             self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._run, effect.key, until, reaction)
@@ -314,7 +255,6 @@ class KubeVip:
             delay = self._dice.uniform(*LEASE_SECONDS)
             self._loop.call_later(delay, self._lease, run, service, reaction, is_blocking)
         elif now >= until:
-            self.unanswered.add(service["metadata"]["uid"])
             self._resume(run, reaction, None, is_blocking)
         else:
             self._loop.call_later(LOOK_SECONDS, self._request_lease, run, service, reaction, until, is_blocking)
@@ -335,7 +275,6 @@ class KubeVip:
         if run != self._run:
             return
         self.leases += 1
-        self.unanswered.discard(service["metadata"]["uid"])
         present = self._announcer.lease_of(service)
         if present is not None:
             self._resume(run, reaction, present, is_blocking)
@@ -351,7 +290,7 @@ class KubeVip:
         if run != self._run:
             return
         if is_blocking:
-            self._blocked, self._blocked_by = False, ""
+            self._blocked = False
         self._continue(run, reaction, answer, blocks=is_blocking)
         self._handle_all()
 
@@ -382,7 +321,6 @@ class KubeVip:
             ingress = ingress_due(service, instance.service, instance.addresses)
             if ingress is not None:
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
-                self.status_written.add(service["metadata"]["uid"])
         except KubeError:
             return
 

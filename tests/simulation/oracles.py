@@ -2,22 +2,18 @@
 
 from typing import Final
 
-from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
-from harvester_ccm.model.core import NODES
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES
+from devenv.announcement import is_ignored, wanted_addresses
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_RECONCILE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
-    Reason,
 )
 from tests.simulation.address_oracle import AddressOracle
 from tests.simulation.amount_oracle import AmountOracle
 from tests.simulation.facts import (
     annotation,
-    condition_reasons,
     given,
     has_finalizer,
     made_for,
@@ -27,17 +23,14 @@ from tests.simulation.facts import (
     wants_one,
 )
 from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
-from tests.simulation.kubevip import LEASES as DHCP_LEASES
 from tests.simulation.node_oracles import NodeOracles
-from tests.simulation.request_oracle import RequestOracle
+from tests.simulation.request_oracle import wrong_about_pool
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
 from tests.support.builders import CLUSTER
 from tests.support.memory_server import Call, Document, placed
-from tests.support.memory_server import name_of as collection_of
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
-MACHINES_AND_NODES: Final = frozenset({collection_of(NODES), collection_of(VIRTUAL_MACHINES)})
 RENEW_DEADLINE: Final = 45.0
 """Seconds after its last renewal in which a process writes: ``--leader-elect-renew-deadline``."""
 GRACE: Final = 400.0
@@ -72,9 +65,8 @@ class Oracles:
         """Holders of the Lease before the guest cluster was restored, and until when they can count as leaders."""
         self.addresses = AddressOracle(world)
         self.amounts = AmountOracle(world)
-        self.requests = RequestOracle(world)
         for server in world.servers.values():
-            server.on_answered += [self.amounts.answered, self.requests.answered]
+            server.on_answered.append(self.amounts.answered)
             server.on_change.append(self._changed)
             server.on_sent.append(self._sent)
         world.harvester.on_arrived.append(self._arrived)
@@ -86,27 +78,16 @@ class Oracles:
     def _cloned(self, clone: Guest) -> None:
         clone.server.on_change.append(self._clone_changed)
         clone.server.on_sent.append(self._sent)
-        clone.server.on_answered += [self.amounts.answered, self.requests.answered]
+        clone.server.on_answered.append(self.amounts.answered)
         NodeOracles(self._world, clone.server)
-        self._note_machines()
 
     def _clone_changed(self, collection: str, _kind: str, _document: Document) -> None:
         self._dirty = True
-        if collection in MACHINES_AND_NODES:
-            self._note_machines()
-
-    def _note_machines(self) -> None:
-        for guest in self._world.guests:
-            guest.note_machines(self._world.loop.time())
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         self._dirty = True
-        if collection in MACHINES_AND_NODES:
-            self._note_machines()
         if collection == LEASES and kind != "DELETED":
             self._note_holder(str(document["spec"].get("holderIdentity") or "").rpartition("_")[2])
-        if collection == BALANCERS and kind == "DELETED":
-            self._world.guest_named(cluster_of(document)).note_gone(document)
         if collection == BALANCERS:
             self._written[name_of(document)] = self._world.loop.time()
             before, now = self._given.get(name_of(document), "none"), given(document) or "no address"
@@ -125,7 +106,6 @@ class Oracles:
 
     def _restored(self, side: str) -> None:
         self._dirty = True
-        self._note_machines()
         self.noted.append(f"{self._world.loop.time():9.3f} the {side} has gone back to older data")
         if side == "guest":
             # It learns of another holder when it renews the Lease, or stops to write at its deadline.
@@ -140,8 +120,6 @@ class Oracles:
 
     def _sent(self, call: Call) -> None:
         """No write without the Lease, and no address for kube-vip that no load balancer has."""
-        if EVENTS in call.path:
-            self.requests.sent(call)
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
         if call.at < self._deposed.get(call.by, 0.0):
@@ -156,7 +134,7 @@ class Oracles:
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster changes."""
         world = self._world
-        if problem := self.requests.check_arrival(call) or self.requests.check_creation(call):
+        if problem := wrong_about_pool(world, call):
             self._say(problem)
         if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path:
             return
@@ -167,7 +145,6 @@ class Oracles:
         guest = world.guest_of(call.by)
         if call.verb == "DELETE":
             self._note_deletion(balancer, decided_on.get("resourceVersion"))
-            guest.note_deletion(balancer, call.at)
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
         if call.verb != "DELETE" or guest.has_silent_watch():
@@ -182,27 +159,11 @@ class Oracles:
         # Two load balancers with one address cannot be distinguished by it.
         announced = balancer["spec"].get("workloadType") == "cluster" and not self._world.controllers.let_go
         announced = announced and not is_ignored(service) and self._has_part(service, made_for(balancer))
-        announced = announced and not self._is_address_of_others(service, guest)
+        announced = announced and has_finalizer(service)
         if announced and address and address in wanted_addresses(service):
             self._say(f"{by} deletes {name} before {address} is withdrawn from {name_of(service)}")
         if self._serves(balancer, service, guest):
             self._say(f"{by} deletes {name}, which {name_of(service)} asks for")
-
-    @staticmethod
-    def _is_address_of_others(service: Document, guest: Guest) -> bool:
-        """Return whether the controller has released a Service, or never served it, and others gave it its address.
-
-        Such a Service can have one in its specification, from its user, or in the status or in kube-vip's annotation,
-        if another client wrote it there. kube-vip writes the status for events of before the release as well, if
-        another Service has blocked it. The controller has nothing to withdraw, and the Service keeps no load balancer:
-        not one that comes back with a backup of Harvester, nor that of the primary that it names.
-        """
-        name, annotated = name_of(service), annotation(service, ADDRESS_ANNOTATION)
-        is_released = not has_finalizer(service)
-        is_written_by_kube_vip = service["metadata"]["uid"] in guest.kube_vip.status_written
-        has_own_status = bool(shown(service)) and name not in guest.status_written and not is_written_by_kube_vip
-        has_own_annotation = bool(annotated) and annotated not in guest.requested.get(name, set())
-        return is_released and not has_own_annotation and not has_own_status
 
     @staticmethod
     def _has_part(service: Document, name: str) -> bool:
@@ -251,77 +212,17 @@ class Oracles:
 
     def _announced_is_held(self) -> None:
         now = self._world.loop.time()
-        held = {served(one) for one in self._world.balancers()} | self._leases_of_leaving()
+        held = {served(balancer) for balancer in self._world.balancers()}
         announced = self._world.kube_vip.announced()
-        slices_lost = self._world.original.slices_lost | self._world.original.slices_lost_earlier
-        loose = {
-            (address, key)
-            for address, keys in announced.items()
-            if address not in held
-            for key in keys
-            if not self._is_for_other_class(key)
-            if not self._is_unnoted_lease(address, key)
-            # kube-vip 1.2.3 announces the address again with the next event, even with one that withdraws it.
-            if key.partition("/")[2] not in slices_lost
-            if not self._was_hidden(address, key)
-            if not self._world.original.counts_as_request(key.partition("/")[2], address)
-        }
+        loose = {(address, key) for address, keys in announced.items() if address not in held for key in keys}
         for one in loose:
             self._unheld.setdefault(one, now)
         for one in [one for one in self._unheld if one not in loose]:
             del self._unheld[one]
 
-    def _leases_of_leaving(self) -> set[str]:
-        """Return the leases that Services show which are deleted, and whose load balancers stay for their secondaries.
-
-        The controller does not write such a load balancer any more: what another client removed from it stays removed.
-        """
-        guest = self._world.original
-        leases: set[str] = set()
-        for service in guest.services():
-            has_lease = any(given(one) == DHCP_ADDRESS for one in guest.balancers_of(name_of(service)))
-            if has_lease and service["metadata"].get("deletionTimestamp"):
-                leases.update(shown(service))
-        return leases
-
-    def _is_for_other_class(self, key: str) -> bool:
-        """Return whether kube-vip announces an address of a Service whose class it does not serve.
-
-        It skips all events of the Service since it has got the class, so that nothing withdraws the address.
-        """
-        service = self._world.original.service(key.partition("/")[2])
-        return service is not None and not self._world.kube_vip.serves_class_of(service)
-
-    def _is_unnoted_lease(self, address: str, key: str) -> bool:
-        """Return whether kube-vip announces a lease that it does not note, so that the controller cannot know it.
-
-        The condition says that kube-vip may have one, or that the controller is not permitted to make kube-vip note it.
-        Nothing says so on a Service that still shows the lease of before, which kube-vip has withdrawn.
-        """
-        service = self._world.original.service(key.partition("/")[2])
-        if service is None or address not in DHCP_LEASES:
-            return False
-        is_unnoted = not self._world.kube_vip.notes_lease_of(service)
-        reasons = {Reason.DHCP_LEASE_PENDING, Reason.ANNOUNCING, Reason.NOT_ANNOUNCED}
-        is_said = not reasons.isdisjoint(condition_reasons(service))
-        shows_earlier_lease = bool(shown(service)) and address not in shown(service)
-        return is_unnoted and (is_said or shows_earlier_lease)
-
-    def _was_hidden(self, address: str, key: str) -> bool:
-        """Return whether other clients kept kube-vip and the controller from a deletion.
-
-        They let kube-vip ignore the Service, and removed the controller's finalizer before it saw the deletion: the
-        Service is gone, and nothing on it can withdraw the address any more.
-        """
-        gone = self._world.kube_vip.left_behind(address, key)
-        return bool(gone) and gone <= self._world.original.hidden
-
     def unheld(self, seconds: float) -> list[str]:
         """Return addresses that have been announced for ``seconds`` although no load balancer has them."""
         now = self._world.loop.time()
-        if any(guest.is_in_another_harvester() for guest in self._world.guests):
-            # Services keep the addresses that they have in the Harvester of their cluster.
-            return []
         return [
             f"{address} is announced for {key}, and no load balancer has it"
             for (address, key), since in self._unheld.items()
@@ -335,7 +236,7 @@ class Oracles:
         world = self._world
         found = [*self.unheld(0.0), *self._nodes.differences()]
         for guest in world.guests:
-            found += AtRest(world, guest, self.requests).differences()
+            found += AtRest(world, guest).differences()
         held = {given(one): name_of(one) for one in world.balancers() if given(one)}
         for address, owner in world.pools.allocations().items():
             lost = not world.controllers.let_go and held.get(address) != owner

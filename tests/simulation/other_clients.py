@@ -7,7 +7,6 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from devenv.announcement import is_ignored
 from devenv.watch import key_of
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
@@ -15,15 +14,13 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_SERVICE_UID,
     LOAD_BALANCER_READY,
-    PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
-    Reason,
 )
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.actions import Action, Fragment, pause
 from tests.simulation.actor import Actor
-from tests.simulation.facts import annotation, condition_reasons, has_finalizer, has_other_class, wants_one
+from tests.simulation.facts import has_other_class, wants_one
 from tests.simulation.guest import NAMESPACE
 from tests.support.memory_server import Document
 
@@ -49,8 +46,6 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is None or not wants_one(service):
             return
-        if not has_finalizer(service):
-            self._guest.status_written.add(name)
         address = self._guest.address_of(of)
         ingress = [{"ip": address}] if address else None
         self._guest.change_service(name, {"status": {"loadBalancer": {"ingress": ingress}}})
@@ -59,27 +54,11 @@ class OtherClients(Actor):
     def write_address(self, name: str, of: str) -> None:
         """Write an address to kube-vip's annotation; an empty one if there is none."""
         address = self._guest.address_of(of)
-        service = self._guest.service(name)
-        if service is not None and is_ignored(service) and annotation(service, KUBE_VIP_ADDRESSES):
-            self._guest.address_hidden.add(name)
-        if address:
-            # An empty annotation shows that the controller has served the Service.
-            self._guest.mark_removed.add(name)
-        if service is not None and annotation(service, KUBE_VIP_ADDRESSES) != address:
-            is_address_to_have = of == name or annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{of}"
-            if is_address_to_have:
-                self._guest.address_restored.add(name)
-        self._guest.note_request(name, address)
         self._guest.change_service(name, {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: address}}})
         self._world.met["kube-vip's address written by another client"] += 1
 
     def write_ignore(self, name: str, value: str | None) -> None:
         """Write the annotation with which kube-vip ignores a Service; None removes it."""
-        service = self._guest.service(name)
-        if service is None:
-            return
-        if value == "true" or is_ignored(service):
-            self._guest.ignore_written.add(name)
         self._guest.change_service(name, {"metadata": {"annotations": {KUBE_VIP_IGNORE: value}}})
         self._world.met["kube-vip's ignore written by another client"] += 1
 
@@ -94,13 +73,8 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is None:
             return
-        if Reason.ANNOUNCING in condition_reasons(service):
-            self._guest.touch_hidden.add(name)
         conditions = (service.get("status") or {}).get("conditions") or []
         others = [condition for condition in conditions if condition["type"] != LOAD_BALANCER_READY]
-        if status is None and len(others) < len(conditions):
-            self._guest.condition_removed.add(name)
-            self._guest.mark_removed.add(name)
         if status is not None:
             others.append({"type": LOAD_BALANCER_READY, "status": status, "reason": "Written", "message": "written"})
         self._guest.change_service(name, {"status": {"conditions": others}})
@@ -116,12 +90,7 @@ class OtherClients(Actor):
             return
         if present and finalizer == SERVICE_FINALIZER and has_other_class(service):
             return
-        if finalizer == SERVICE_FINALIZER and not present and is_ignored(service):
-            self._guest.hidden.add(service["metadata"]["uid"])
         present_before = service["metadata"].get("finalizers") or ()
-        is_new = finalizer == SERVICE_FINALIZER and present and finalizer not in present_before
-        if is_new and self._guest.is_unmarked(service):
-            self._guest.claimed.add(service["metadata"]["uid"])
         others = [one for one in present_before if one != finalizer]
         finalizers = [*others, finalizer] if present else others
         self._guest.change_service(name, {"metadata": {"finalizers": finalizers}})

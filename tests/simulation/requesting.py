@@ -40,7 +40,6 @@ class Requesting(Actor):
 
     def change_request(self, name: str, address: str | None) -> None:
         """Request another address for a Service, or none."""
-        self._guest.note_request(name, address or "")
         self._guest.change_service(name, {"spec": {"loadBalancerIP": address}})
         self._world.met["request changed"] += 1
 

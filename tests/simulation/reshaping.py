@@ -53,7 +53,7 @@ class Reshaping(Actor):
         """Change the IP families of a Service whose first one is IPv4."""
         service = self._guest.service(name)
         if service is not None and service["spec"].get("ipFamilies", ["IPv4"])[0] == "IPv4":
-            self._guest.change_settings(name, families)
+            self._guest.change_service(name, {"spec": dict(families)})
             self._world.met["IP families changed"] += 1
 
     def request_address(self, name: str, of: str) -> None:
@@ -142,14 +142,6 @@ def _other_families(dice: random.Random, names: Sequence[str]) -> list[Action]:
     ]
 
 
-def _no_ports(dice: random.Random, names: Sequence[str]) -> list[Action]:
-    """The ports of a Service are emptied, and filled again or not."""
-    name = dice.choice(names)
-    emptied = Action(pause(dice), "change_ports", {"name": name, "ports": []})
-    filled = Action(pause(dice), "change_ports", {"name": name, "ports": ports_of(dice, name)})
-    return [emptied, filled] if dice.random() < 0.7 else [emptied]
-
-
 def _address_of_another(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """A Service requests the address of another one in its specification."""
     more = {"name": dice.choice(names), "of": dice.choice(("", *names))}
@@ -166,5 +158,5 @@ def _another_kind(dice: random.Random, names: Sequence[str]) -> list[Action]:
 
 OF_RESHAPING: Final[Sequence[Fragment]] = (
     _cycle_of_primaries, _cycle_of_primaries, _endpoints_vanish, _other_class, _other_class, _other_class,
-    _other_families, _no_ports, _address_of_another, _address_of_another, _another_kind, _another_kind,
+    _other_families, _address_of_another, _address_of_another, _another_kind, _another_kind,
 )  # fmt: skip

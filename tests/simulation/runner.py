@@ -6,7 +6,6 @@ from typing import Any
 from devenv.harvester.admission import Refusal
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.informer import SILENCE_SECONDS
-from harvester_ccm.names import KUBE_VIP_ADDRESSES
 from tests.simulation.actions import Action
 from tests.simulation.announcing import Announcing
 from tests.simulation.interruptions import Interruptions
@@ -46,7 +45,6 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
         for guest in world.guests:
             guest.kube_vip.stop_dhcp(0.0)
             guest.release(FOREIGN_FINALIZER)
-            guest.release_claimed()
         for name in MACHINES:
             world.machines.report(name)
             world.machines.say_ready(name, ready=world.machines.runs(name))
@@ -63,8 +61,6 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
         """Change annotations."""
-        if KUBE_VIP_ADDRESSES in annotations and annotations[KUBE_VIP_ADDRESSES] is None:
-            self._guest.mark_removed.add(name)
         self._guest.change_service(name, {"metadata": {"annotations": dict(annotations)}})
 
     def retype(self, name: str, type: str) -> None:

@@ -106,14 +106,9 @@ class World:
         return (*FLAGS, f"--cluster-name={cluster}", f"--announcer={self.announcer}")
 
     def set_announcer(self, announcer: Announcer) -> None:
-        """Set the flag for all processes that start from now on.
-
-        With ``other``, changes at which kube-vip withdraws an address are not noted, and later nothing shows them.
-        """
-        was_other, self.announcer = self.announcer is Announcer.OTHER, announcer
+        """Set the flag for all processes that start from now on."""
+        self.announcer = announcer
         for guest in self.guests:
-            if was_other:
-                guest.settings_restored |= guest.settings_changed
             for process in guest.processes.values():
                 process.flags = self._flags(guest.cluster)
 
@@ -176,7 +171,6 @@ class World:
         flags = self._flags(CLONE_NAME)
         process = Process("c", loop, server, self.harvester, flags, self.wrong.append)
         guest = Guest(CLONE_NAME, server, self.harvester, KubeVip(server, loop, seed), process)
-        guest.copy_facts(self.original)
         self.guests.append(guest)
         for callback in self.on_clone:
             callback(guest)
@@ -201,8 +195,6 @@ class World:
             self.controllers.stop()
             self.loop.call_later(away, self.controllers.start)
         self.machines.rejoin()
-        for guest in self.guests if side == "harvester" else ():
-            guest.gave_up_last = False
         for callback in self.on_restore:
             callback(side)
         return True
