@@ -7,17 +7,13 @@ import pytest
 
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
-    KUBE_VIP_LEASE,
-    WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, NOTE_SECONDS
-from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
+from tests.support.builders import CLUSTER, endpoint_slice, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, document_of, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
@@ -144,58 +140,6 @@ async def test_nothing_is_wrong_where_nothing_shows_that_kube_vip_answers() -> N
         assert program.reasons() == []
 
 
-@jumping_time
-async def test_other_announcer_is_not_followed() -> None:
-    program = new_program("--announcer=other")
-    program.create("web", "noted")
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(5)
-        announce(program, "noted")
-        writes = len(program.guest.writes())
-        await asyncio.sleep(7200)
-        assert len(program.guest.writes()) == writes
-        assert (program.reasons(), reads(program)) == ([], 0)
-
-
-@jumping_time
-async def test_lease_without_endpoints() -> None:
-    program = new_program(KUBE_VIP)
-    program.put(service(annotations={IPAM: "dhcp"}))
-    async with program.live():
-        await asyncio.sleep(JUDGED)
-        status, reason, message = shown(program)
-        assert (status, reason) == ("False", "DHCPLeasePending")
-        assert message.startswith("The Service has no endpoint")
-        assert normal(program, "web", "DHCPLeasePending") == [message]
-        assert (program.reasons(), reads(program)) == ([], 1)
-        start_pod(program)
-        program.change(metadata={"annotations": {KUBE_VIP_HOST: "node-1", KUBE_VIP_LEASE: "10.10.0.7"}})
-        program.change(status={"loadBalancer": {"ingress": [{"ip": "10.10.0.7", "ipMode": "VIP"}]}})
-        await until(lambda: program.condition()["status"] == "True", 5.0)
-        assert program.reasons() == []
-
-
-@jumping_time
-async def test_endpoints_that_must_not_be_read() -> None:
-    program = new_program(KUBE_VIP)
-    program.create("web")
-    start_pod(program)
-    forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
-    program.guest.fault = lambda call: forbidden if ENDPOINT_SLICES.plural in call.path else None
-    async with program.live():
-        await asyncio.sleep(JUDGED)
-        status, _, message = shown(program)
-        assert status == "True"
-        assert "cannot read EndpointSlices" in message
-        await asyncio.sleep(3600)
-        assert program.reasons() == []
-        assert reads(program) <= 1 + 3600 / 400
-        program.guest.fault = None
-        await asyncio.sleep(1200)
-        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -261,21 +205,6 @@ async def test_many_services_with_an_election_for_each() -> None:
         assert program.reasons() == []
 
 
-@pytest.mark.parametrize("pods_after", [5.0, 30.0, NOTE_SECONDS + 20, 400.0])
-@jumping_time
-async def test_pods_that_start_after_the_service(pods_after: float) -> None:
-    program = new_program(KUBE_VIP)
-    program.create("web")
-    async with program.live():
-        await asyncio.sleep(pods_after)
-        start_pod(program)
-        await asyncio.sleep(3.0)
-        await is_announced(program)
-        await asyncio.sleep(1200)
-        assert program.reasons() == []
-        assert program.condition()["status"] == "True"
-
-
 @pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
 @jumping_time
 async def test_announced_service_is_not_judged_again() -> None:
@@ -299,22 +228,6 @@ async def test_announced_service_is_not_judged_again() -> None:
     async with program.live():
         await asyncio.sleep(1200)
     assert len(program.guest.writes()) == writes
-
-
-@jumping_time
-async def test_service_of_the_go_provider_gets_its_record_and_the_event() -> None:
-    program = new_program(KUBE_VIP)
-    program.put(served(condition=False))
-    program.harvester.put(LOAD_BALANCERS, document_of(allocated()))
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(5)
-        before = program.service()
-        await asyncio.sleep(JUDGED)
-        assert program.reasons() == ["web: AddressNotAnnounced"]
-        assert program.service() == before
-        assert program.condition() == {}
-        assert len(program.guest.writes("/services/")) == 1
 
 
 @pytest.mark.parametrize("flag", [KUBE_VIP, AUTO])
@@ -352,30 +265,3 @@ async def test_service_that_a_user_has_kube_vip_ignore_from_the_beginning() -> N
         program.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
         await asyncio.sleep(5)
         await is_announced(program)
-
-
-@jumping_time
-async def test_service_that_a_user_has_kube_vip_ignore_waits_for_no_lease() -> None:
-    program = new_program(KUBE_VIP)
-    program.put(service(annotations={**IGNORED, IPAM: "dhcp"}))
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(JUDGED)
-        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
-        assert "kube-vip.io/ignore-" in program.condition()["message"]
-        assert program.reasons() == ["web: AddressNotAnnounced"]
-
-
-@jumping_time
-async def test_service_that_a_user_has_kube_vip_ignore_gets_a_vm_load_balancer_on_request() -> None:
-    program = new_program(KUBE_VIP)
-    program.put(service(annotations=IGNORED))
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(JUDGED)
-        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await asyncio.sleep(60)
-        (balancer,) = program.harvester.items(LOAD_BALANCERS)
-        assert balancer["spec"]["workloadType"] == "vm"
-        assert program.address() == balancer["status"]["address"] != ""
-        assert program.annotations()[KUBE_VIP_IGNORE] == "true", "it is the user's"

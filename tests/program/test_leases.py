@@ -167,32 +167,6 @@ async def test_address_of_a_pool_never_passes_for_a_lease() -> None:
     assert world.believed == set()
 
 
-@pytest.mark.parametrize("writes", range(1, 9))
-@jumping_time
-async def test_change_to_dhcp_survives_a_crash_after_each_write(writes: int) -> None:
-    world = World()
-    await _moved_to_dhcp(world)
-    world.delete_load_balancer("first")
-    world.add("next", 80, {})
-    await world.until_crash(writes)
-    async with world.live():
-        await asyncio.sleep(60)
-        assert world.address("next") == POOL_ADDRESS
-        world.watch_belief("first", "admin")
-        await asyncio.sleep(60)
-        assert (world.address("first"), world.address("admin")) == ("", "")
-    world.answer_dhcp()
-    await world.until_crash(writes)
-    async with world.live():
-        await asyncio.sleep(120)
-        lease = world.address("first")
-        assert lease in LEASES
-        assert world.address("admin") == world.load_balancer_of("first")["status"]["address"] == lease
-        assert world.is_ready("first")
-        assert world.is_ready("admin")
-    assert world.believed == set()
-
-
 async def _moved_to_second_lease(world: World, **metadata: Any) -> None:
     """Create a Service with an address of the pool, and delete its load balancer when it requests DHCP."""
     world.add("first", 80, {})
@@ -327,43 +301,6 @@ async def test_controller_that_writes_the_status_again_and_again_prevents_no_lea
     assert world.believed == set()
 
 
-@jumping_time
-async def test_recorded_lease_is_requested_again_after_another_client_changed_the_annotation() -> None:
-    """kube-vip asks for the same address, and notes it only if it gets another one."""
-    world = World()
-    world.add("web", 80, DHCP)
-    world.add("admin", 81, {PRIMARY_SERVICE: "shop/web"})
-    async with world.live():
-        await asyncio.sleep(20)
-        lease = world.address("web")
-        assert lease in LEASES
-        world.change("web", metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
-        await asyncio.sleep(60)
-        assert world.annotations("web")[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
-        assert world.is_ready("web")
-        assert world.address("web") == world.address("admin") == world.load_balancer_of("web")["status"]["address"]
-        assert world.withdrawals() != []
-
-
-@pytest.mark.parametrize("writes", range(10))
-@pytest.mark.parametrize("version", [(1, 1, 2), (1, 2, 2)], ids=str)
-@jumping_time
-@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
-async def test_another_lease_than_the_recorded_one_is_noted(version: Version, writes: int) -> None:
-    """The DHCP server does not give the same address again, after another client changed the annotation."""
-    world = World(version, kept_leases=0.0)
-    world.add("first", 80, DHCP)
-    async with world.live():
-        await asyncio.sleep(20)
-        assert _is_served_by_lease(world)
-    world.change("first", metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
-    await world.until_crash(writes)
-    async with world.live():
-        await asyncio.sleep(120)
-        assert _is_served_by_lease(world)
-        assert world.load_balancer_of("first")["status"]["address"] == world.address("first")
-
-
 def _load_balancer_of_go(address: str) -> Document:
     go = service("web", uid="uid-of-web")
     return {
@@ -402,33 +339,6 @@ async def test_lease_under_the_go_provider_stays(annotations: dict[str, str], re
         assert world.load_balancer_of("web")["status"]["address"] == LEASES[0]
         assert {line.partition(" ")[0] for line in world.harvester.writes()} == {"PUT"}
         assert world.reasons() == []
-
-
-CHANGES: Final[dict[str, Document]] = {
-    "the note": {"metadata": {"annotations": {KUBE_VIP_LEASE: None}}},
-    "the request of a user": {"metadata": {"annotations": {KUBE_VIP_LEASE: "10.10.0.99"}}},
-    "the status": {"status": {"loadBalancer": {"ingress": None}}},
-    "status and note": {
-        "metadata": {"annotations": {KUBE_VIP_LEASE: None}},
-        "status": {"loadBalancer": {"ingress": None}},
-    },
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@jumping_time
-async def test_lease_survives_what_other_clients_change(change: Document) -> None:
-    world = World()
-    world.add("web", 80, DHCP)
-    async with world.live():
-        await asyncio.sleep(20)
-        lease = world.address("web")
-        assert lease in LEASES
-        world.change("web", **change)
-        await asyncio.sleep(60)
-        assert world.address("web") == world.load_balancer_of("web")["status"]["address"] == lease
-        assert world.is_ready("web")
-        assert world.withdrawals() == []
 
 
 @jumping_time

@@ -16,7 +16,6 @@ from harvester_ccm.model.core import ENDPOINT_SLICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
-    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_DDNS,
     KUBE_VIP_HOST,
@@ -116,48 +115,6 @@ async def test_address_is_announced_again_after_a_change_that_kube_vip_withdraws
         assert len(world.guest.writes("services/")) == sent + 1, "the record that all touches were made"
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@jumping_time
-async def test_change_while_no_controller_runs_is_found(change: Mapping[str, Any]) -> None:
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-    world.change(**change)
-    await asyncio.sleep(SETTLED)
-    assert not world.is_announced()
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-
-
-REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "specification": {"spec": {"loadBalancerIP": "10.0.0.2"}},
-    "annotation": {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.2"}},
-}
-
-
-@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS.keys())
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@jumping_time
-async def test_change_is_found_on_a_service_that_kube_vip_announced_before_the_controller(
-    change: Mapping[str, Any], request_of: Mapping[str, Any]
-) -> None:
-    world = World()
-    world.start(service(**request_of))
-    await asyncio.sleep(SETTLED)
-    assert world.is_announced()
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-    world.change(**change)
-    await asyncio.sleep(SETTLED)
-    assert not world.is_announced()
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-
-
 @pytest.mark.parametrize("writes", range(1, 5))
 @pytest.mark.parametrize("item", [service(), GO], ids=["of this controller", "of the Go provider"])
 @jumping_time
@@ -188,24 +145,6 @@ async def test_service_of_the_go_provider_gets_only_the_record_before_a_change()
         await asyncio.sleep(SETTLED)
         assert world.is_right()
         assert ANNOUNCED_AS in world.annotations()
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@jumping_time
-async def test_lease_is_announced_again(change: Mapping[str, Any]) -> None:
-    """kube-vip has to get the lease again before a touch of the endpoints has an effect."""
-    world = World()
-    world.start(service(annotations={IPAM: "dhcp"}))
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-        world.change(**change)
-        await asyncio.sleep(20 * SETTLED)
-        assert world.is_right()
-    world.change(spec=CLUSTER_WIDE if change == CHANGES["policy"] else LOCAL)
-    async with world.live():
-        await asyncio.sleep(20 * SETTLED)
-        assert world.is_right()
 
 
 @jumping_time
@@ -268,20 +207,6 @@ async def test_touch_that_is_forbidden_is_reported() -> None:
 
 
 @jumping_time
-async def test_only_the_record_is_written_where_another_program_announces_addresses() -> None:
-    world = World("--announcer=other")
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        before = world.annotations()
-        world.change(spec=LOCAL)
-        await asyncio.sleep(2 * SETTLED)
-        after = world.annotations()
-        assert {key for key in before | after if before.get(key) != after.get(key)} == {ANNOUNCED_AS}
-        assert world.condition()["status"] == "True"
-
-
-@jumping_time
 async def test_change_on_a_service_that_kube_vip_ignores_is_followed_when_it_reads_the_service_again() -> None:
     world = World()
     world.start(service())
@@ -294,25 +219,6 @@ async def test_change_on_a_service_that_kube_vip_ignores_is_followed_when_it_rea
         world.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
         await asyncio.sleep(SETTLED)
         assert world.is_right()
-
-
-RELEASES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "another type": {"spec": {"type": "ClusterIP"}},
-    "another class": {"spec": {"loadBalancerClass": "example.com/other"}},
-}
-
-
-@pytest.mark.parametrize("change", RELEASES.values(), ids=RELEASES.keys())
-@jumping_time
-async def test_record_is_removed_when_kube_vip_announces_the_service_no_more(change: Mapping[str, Any]) -> None:
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert ANNOUNCED_AS in world.annotations()
-        world.change(**change)
-        await asyncio.sleep(2 * SETTLED)
-        assert ANNOUNCED_AS not in world.annotations()
 
 
 @jumping_time
@@ -331,18 +237,3 @@ async def test_record_that_another_client_changed_or_removed_is_harmless() -> No
         world.change(spec=LOCAL)
         await asyncio.sleep(SETTLED)
         assert world.is_right()
-
-
-@jumping_time
-async def test_change_before_the_first_address_needs_no_touch() -> None:
-    world = World()
-    world.harvester.paused = True
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(5)
-        world.change(spec=LOCAL)
-        await asyncio.sleep(5)
-        world.harvester.paused = False
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-        assert not world.is_touched

@@ -29,20 +29,18 @@ from harvester_ccm.names import (
     LB_SELECT_CLUSTER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
-    LB_UPDATE_AFTER_CREATE,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
-    RESYNC_TRIGGER,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership.owner import name_for
 from tests.support.builders import ADDRESS, CLUSTER, allocated, endpoint_slice, load_balancer, marked, served, service
-from tests.support.clock import jumping_time, until
-from tests.support.memory_server import Call, Document, MemoryServer, document_of, refused
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, document_of, refused
 from tests.support.program_world import AWAY, Harvester, Program, by_name, guest_server, with_machines, with_nodes
 
 KEY = "shop/web"
@@ -232,59 +230,6 @@ async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_
         world.guest.delete(SERVICES, "shop/db")
         await asyncio.sleep(10)
         assert world.is_empty
-
-
-@pytest.mark.parametrize("writes", range(1, 9))
-@jumping_time
-async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(writes: int) -> None:
-    world = World()
-    world.create("web")
-    world.add_endpoints()
-    async with world.live():
-        await asyncio.sleep(10)
-    address = world.address("web")
-    for workload_type in ("vm", "cluster"):
-        world.change(metadata={"annotations": {WORKLOAD_TYPE: workload_type}})
-        before = touches(world.guest)
-        await world.until_crash(writes)
-        async with world.live():
-            await asyncio.sleep(60)
-        assert world.balancer is not None
-        assert world.balancer["spec"]["workloadType"] == workload_type
-        assert world.address("web") == world.balancer["status"]["address"] == address
-        announced = {key: world.annotations().get(key) for key in (KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE)}
-        by_harvester = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
-        by_kube_vip = {KUBE_VIP_ADDRESSES: address, KUBE_VIP_IGNORE: None}
-        assert announced == (by_harvester if workload_type == "vm" else by_kube_vip)
-        assert world.condition()["status"] == "True"
-        # kube-vip may have withdrawn the first address before it noted its node.
-        assert (touches(world.guest) > before) is (workload_type == "cluster")
-    # Harvester may collect parts of a recreated VM load balancer, which is therefore written once more.
-    created = [call.body for call in world.harvester.calls if call.verb == "POST"]
-    assert all(
-        (LB_UPDATE_AFTER_CREATE in one["metadata"]["annotations"]) is (one["spec"]["workloadType"] == "vm")
-        for one in created
-    )
-    (balancer,) = world.harvester.items(LOAD_BALANCERS)
-    assert LB_UPDATE_AFTER_CREATE not in balancer["metadata"]["annotations"]
-
-
-@jumping_time
-async def test_kube_vip_ignores_a_service_only_until_its_address_is_allocated() -> None:
-    world = World()
-    world.harvester.paused = True
-    world.create("web")
-    world.put(service("api", uid="api", ports=[{"port": 443}], annotations={PRIMARY_SERVICE: KEY}))
-    async with world.live():
-        await asyncio.sleep(10)
-        for name in ("web", "api"):
-            noted = world.annotations(name)
-            assert (noted[KUBE_VIP_ADDRESSES], noted[KUBE_VIP_IGNORE]) == ("", "true")
-        world.harvester.paused = False
-        await asyncio.sleep(10)
-    for name in ("web", "api"):
-        assert world.annotations(name)[KUBE_VIP_ADDRESSES] == world.address("web") != ""
-        assert KUBE_VIP_IGNORE not in world.annotations(name)
 
 
 @pytest.mark.parametrize("change", ["deleted", "ClusterIP", "another class", "VM load balancer"])
@@ -495,33 +440,6 @@ async def test_deletion_waits_until_harvester_has_allocated_the_address() -> Non
         created, deleted = (call for call in world.harvester.calls if call.is_write)
         assert (created.verb, deleted.verb) == ("POST", "DELETE")
         assert set(deleted.body["preconditions"]) == {"uid", "resourceVersion"}
-
-
-@jumping_time
-@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
-async def test_restart_before_the_touch_of_the_endpoints_does_not_lose_it() -> None:
-    world = World()
-    world.create("web")
-    world.add_endpoints()
-    async with world.live():
-        await asyncio.sleep(10)
-        address = world.address("web")
-        # kube-vip announces the address; then another client changes the annotation.
-        world.change(metadata={"annotations": {KUBE_VIP_HOST: "node-1"}})
-        world.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
-        await until(lambda: world.annotations()[KUBE_VIP_ADDRESSES] == address)
-    assert touches(world.guest) == 0
-    async with world.live():
-        await asyncio.sleep(10)
-        assert touches(world.guest) >= 1
-        assert world.condition()["status"] == "True"
-
-
-def touches(guest: MemoryServer) -> int:
-    """Return how often an EndpointSlice was touched."""
-    bodies = [call.body for call in guest.calls if call.verb == "PATCH" and "/endpointslices/" in call.path]
-    assert all(RESYNC_TRIGGER in body["metadata"]["annotations"] for body in bodies)
-    return len(bodies)
 
 
 @jumping_time

@@ -5,7 +5,6 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from harvester_ccm.config import Announcer
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     DHCP_ADDRESS,
@@ -22,8 +21,6 @@ from harvester_ccm.names import (
     LB_SELECT_NETWORK,
     LB_SERVICE_NAME,
     NETWORK,
-    PREFIX,
-    PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
@@ -54,11 +51,7 @@ IN_OTHER: Final = marked(ip=ADDRESS, pool="lan", annotations={**IN_VLAN, LB_SELE
 """A load balancer whose pool Harvester chose for another network than the requested one."""
 ONE_ADDRESS: Final = marked(ip=ADDRESS, pool="lan")
 OTHER_ADDRESS: Final = allocated(ip="10.0.0.9", address="10.0.0.9")
-HELD_AGAIN: Final = service(
-    ours=True, address=ADDRESS, annotations={**SUPPRESSED, KUBE_VIP_HOST: "n1", **record_of(Step.HELD, again=True)}
-)
 DHCP: Final = {IPAM: "dhcp"}
-LEASE_RECORD: Final = record_of(Step.SHOWN, DHCP_ADDRESS)
 LEASING: Final = service(ours=True, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS})
 BY_DHCP: Final = marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"})
 NOTED: Final = {
@@ -74,16 +67,6 @@ FROM_POOL: Final = served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})
 TWO: Final[dict[str, Any]] = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP"}, {"ip": "fd00::1", "ipMode": "VIP"}]}
 
 POOL: dict[str, tuple[World, Plan]] = {
-    "allocated, another client has written the address before": (
-        World(served(annotations={KUBE_VIP_IGNORE: "true", **record_of(Step.HELD, "")}), (ONE_ADDRESS,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady Announcing",
-            condition="False Announcing",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None, ANNOUNCED_AS: "withdrawn, again"}},
-            then={"change": LB_NAME, "status": {"address": ADDRESS}},
-        ),
-    ),
     "allocated": (
         World(WAITING, (ONE_ADDRESS,)),
         Plan(
@@ -151,31 +134,6 @@ POOL: dict[str, tuple[World, Plan]] = {
         World(served(), (allocated(),)),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
     ),
-    "another policy since it was announced": (
-        World(served(annotations=record_of(Step.SHOWN), spec={"externalTrafficPolicy": "Local"}), (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {ANNOUNCED_AS: f"announced, {ADDRESS}, Local IPv4 SingleStack"}},
-            events=("Warning LocalTrafficPolicy",),
-            delay=60.0,
-        ),
-    ),
-    "another policy, which another announcer does not see": (
-        World(
-            served(annotations=record_of(Step.SHOWN), spec={"externalTrafficPolicy": "Local"}),
-            (allocated(),),
-            {"cluster": replace(CLUSTER, announcer=Announcer.OTHER)},
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {ANNOUNCED_AS: f"announced, {ADDRESS}, Local IPv4 SingleStack"}},
-            events=("Warning LocalTrafficPolicy",),
-        ),
-    ),
     "ready, another port since": (
         World(replace(served(), spec=served(ports=[{"port": 81}]).spec), (allocated(),)),
         Plan(
@@ -186,29 +144,8 @@ POOL: dict[str, tuple[World, Plan]] = {
             delay=60.0,
         ),
     ),
-    "ready, another client emptied the status": (
-        World(service(ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}), (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {ANNOUNCED_AS: f"shown, {ADDRESS}"}, "ingress": [SHOWN]},
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
-        ),
-    ),
     "ready, served by the Go provider: no patch for the condition alone": (
         World(served(condition=False), (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {ANNOUNCED_AS: f"adopted, {ADDRESS}, again"}},
-            delay=60.0,
-        ),
-    ),
-    "ready, another client removed the condition": (
-        World(served(condition=False), (allocated(spec={"description": "shop/web of cluster demo"}),)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
@@ -237,24 +174,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             events=("Warning AnnotationRestored",),
         ),
     ),
-    "ready, another client removed the annotation": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={KUBE_VIP_HOST: "n1", **record_of(Step.SHOWN)}),
-            (allocated(),),
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady Announcing",
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: ADDRESS,
-                    KUBE_VIP_HOST: None,
-                    ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell, from n1",
-                }
-            },
-        ),
-    ),
     "the Go provider announced it: the label of a former primary": (
         World(served(condition=False, labels=SHARED), (allocated(),)),
         Plan(
@@ -278,10 +197,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             delay=60.0,
         ),
     ),
-    "ready, a duplicate for which Harvester allocates an address": (
-        World(served(), (allocated(), marked(name="demo-shop-web-old", uid="old"))),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
     "ready, a duplicate that is being deleted": (
         World(served(), (allocated(), allocated(name="demo-shop-web-old", uid="old", deleting=True))),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
@@ -296,16 +211,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             delay=60.0,
         ),
     ),
-    "ready, an unknown annotation": (
-        World(served(annotations={f"{PREFIX}zzz": ""}), (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            events=("Warning SettingsIgnored",),
-            delay=60.0,
-        ),
-    ),
     "ready, another address is requested": (
         World(served(annotations={REQUESTED_ADDRESS: "10.0.0.7"}), (allocated(),)),
         Plan(
@@ -313,16 +218,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             events=("Warning AddressNotAsRequested",),
-            delay=60.0,
-        ),
-    ),
-    "ready, a primary that does not exist is named": (
-        World(served(annotations={PRIMARY_SERVICE: "shop/none"}), (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            events=("Warning AddressSharingRejected",),
             delay=60.0,
         ),
     ),
@@ -356,16 +251,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             events=("Warning AddressChanged",),
         ),
     ),
-    "withdrawn, the touch": (
-        World(served(annotations=record_of(Step.PUBLISHED, again=True)), (allocated(),), {"since": 1.0}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady Announcing",
-            condition="False Announcing",
-            write="condition",
-            delay=59.0,
-        ),
-    ),
     "withdrawn, the load balancer gets its address before the touch": (
         World(served(annotations=record_of(Step.PUBLISHED, again=True)), (ONE_ADDRESS,), {"since": 1.0}),
         Plan(
@@ -374,22 +259,6 @@ POOL: dict[str, tuple[World, Plan]] = {
             condition="False Announcing",
             write={"change": LB_NAME, "status": {"address": ADDRESS}},
             delay=59.0,
-        ),
-    ),
-    "withdrawn, announced again": (
-        World(HELD_AGAIN, (allocated(),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady Announcing",
-            condition="False Announcing",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: ADDRESS,
-                    KUBE_VIP_IGNORE: None,
-                    KUBE_VIP_HOST: None,
-                    ANNOUNCED_AS: f"published, {ADDRESS}, again, to respell, from n1",
-                }
-            },
         ),
     ),
 }
@@ -438,30 +307,6 @@ LEASES: dict[str, tuple[World, Plan]] = {
         World(LEASED, (RECORDED,)),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
     ),
-    "it was noted, the status was emptied": (
-        World(service(ours=True, annotations={**NOTED, **LEASE_RECORD}), (RECORDED,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {ANNOUNCED_AS: f"announced, {DHCP_ADDRESS}, again"}, "ingress": [SHOWN]},
-            events=("Normal EnsuredLoadBalancer",),
-        ),
-    ),
-    "the next one": (
-        World(LEASED, (marked(ip=DHCP_ADDRESS, address="10.0.0.9", spec={"ipam": "dhcp"}),)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"change": LB_NAME, "status": {"address": ADDRESS}},
-            events=("Warning AddressChanged",),
-        ),
-    ),
-    "another client removed the note of kube-vip": (
-        World(service(ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS}), (RECORDED,)),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
     "two addresses, which are kube-vip's": (
         World(service(ours=True, status=TWO, annotations={**NOTED, KUBE_VIP_LEASE: f"{ADDRESS},fd00::1"}), (RECORDED,)),
         Plan(
@@ -499,16 +344,6 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             delay=30.0,
         ),
     ),
-    "that only the status has is withdrawn": (
-        World(service(ours=True, address=ADDRESS, condition=False, annotations=DHCP), (BY_DHCP,)),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
-            delay=30.0,
-        ),
-    ),
     "is withdrawn, then the lease is requested": (
         World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"}), (BY_DHCP,), {"since": 1.0}),
         Plan(
@@ -518,49 +353,6 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again, from n1"}},
             delay=29.0,
         ),
-    ),
-    "the lease of an earlier load balancer is withdrawn": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={**NOTED, KUBE_VIP_ADDRESSES: "10.0.0.9", **LEASE_RECORD}),
-            (BY_DHCP,),
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady Announcing",
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
-                    KUBE_VIP_HOST: None,
-                    ANNOUNCED_AS: "published, 0.0.0.0, again, to respell, from n1",
-                },
-                "ingress": [],
-            },
-            then={"change": LB_NAME, "status": {"address": ADDRESS}},
-            events=("Warning AnnotationRestored", "Normal EnsuredLoadBalancer"),
-        ),
-    ),
-    "kube-vip wrote it after the withdrawal": (
-        World(
-            service(
-                ours=True,
-                address=ADDRESS,
-                annotations={**NOTED, **WITHDRAWN, **record_of(Step.WITHDRAWN, DHCP_ADDRESS, again=True)},
-            ),
-            (BY_DHCP,),
-        ),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending", delay=1.0),
-    ),
-    "the recorded lease is requested again": (
-        World(
-            service(
-                ours=True,
-                address=ADDRESS,
-                annotations={**NOTED, **WITHDRAWN, **record_of(Step.WITHDRAWN, DHCP_ADDRESS, again=True)},
-            ),
-            (RECORDED,),
-        ),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending", delay=1.0),
     ),
     "of another controller is replaced by the lease": (
         World(service(ours=True, address="10.0.0.9", annotations=NOTED), (RECORDED,)),
@@ -602,10 +394,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             events=("Warning AddressInOtherNetwork",),
         ),
     ),
-    "another network, and then the Service names a pool": (
-        World(service(ours=True, annotations={**SUPPRESSED, **VLAN, IP_POOL: "nine"}), (IN_OTHER,), DEVICES),
-        Plan(Phase.OTHER_NETWORK, "NotReady ReplacementPending", write={"delete": LB_NAME}),
-    ),
     "another network, and then the Service names its pool": (
         World(service(ours=True, annotations={**SUPPRESSED, **VLAN, IP_POOL: "lan"}), (IN_OTHER,), DEVICES),
         Plan(
@@ -644,34 +432,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             delay=60.0,
         ),
     ),
-    "another network, already announced on its device": (
-        World(
-            served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth0"}),
-            (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
-            {"network_devices": {"infra/vlan7": "eth0", "infra/vlan9": "eth1"}},
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            events=("Warning AddressInOtherNetwork",),
-            delay=60.0,
-        ),
-    ),
-    "another network, its pool is named": (
-        World(
-            served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1", IP_POOL: "lan"}),
-            (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
-            DEVICES,
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"change": LB_NAME, "spec": {"ipPool": "lan"}},
-            delay=60.0,
-        ),
-    ),
     "Harvester stored no network": (
         World(
             served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),
@@ -684,31 +444,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             condition="True EnsuredLoadBalancer",
             events=("Warning AddressInOtherNetwork",),
             delay=60.0,
-        ),
-    ),
-    "Harvester stored another network, DHCP": (
-        World(
-            service(ours=True, annotations={**SUPPRESSED, **VLAN, **DHCP}),
-            (
-                marked(
-                    ip=DHCP_ADDRESS, annotations={**IN_VLAN, LB_SELECT_NETWORK: "infra/vlan7"}, spec={"ipam": "dhcp"}
-                ),
-            ),
-            DEVICES,
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady DHCPLeasePending",
-            condition="False DHCPLeasePending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
-                    KUBE_VIP_INTERFACE: "eth1",
-                    KUBE_VIP_IGNORE: None,
-                    ANNOUNCED_AS: f"published, {DHCP_ADDRESS}",
-                }
-            },
-            delay=30.0,
         ),
     ),
     "announced on its device": (
@@ -736,17 +471,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
     "ready": (
         World(served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}), (allocated(annotations=IN_VLAN),), DEVICES),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
-    "another device since": (
-        World(served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth7"}), (allocated(annotations=IN_VLAN),), DEVICES),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
-            events=("Warning NetworkDeviceChanged",),
-            delay=60.0,
-        ),
     ),
     "a device since, announced on the default device": (
         World(served(annotations=VLAN), (allocated(annotations=IN_VLAN),), DEVICES),
@@ -777,10 +501,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
         ),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady NetworkDeviceUnknown"),
     ),
-    "not looked up, already announced": (
-        World(served(annotations=VLAN), (allocated(annotations=IN_VLAN),), {"network_devices": None}),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
     "no device": (
         World(
             service(ours=True, annotations={**SUPPRESSED, **VLAN}),
@@ -795,20 +515,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             events=("Warning NetworkDeviceUnknown",),
         ),
     ),
-    "no device, not kept from kube-vip": (
-        World(
-            service(ours=True, annotations=VLAN),
-            (marked(ip=ADDRESS, annotations=IN_VLAN),),
-            {"network_devices": {"infra/other": "eth1"}},
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady NetworkDeviceUnknown",
-            condition="False NetworkDeviceUnknown",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning NetworkDeviceUnknown",),
-        ),
-    ),
     "no device, DHCP": (
         World(
             service(ours=True, annotations={**SUPPRESSED, **VLAN, **DHCP}),
@@ -820,40 +526,6 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             "NotReady NetworkDeviceUnknown",
             condition="False NetworkDeviceUnknown",
             write="condition",
-            events=("Warning NetworkDeviceUnknown",),
-        ),
-    ),
-    "no device, another address is announced": (
-        World(
-            served(annotations=VLAN),
-            (allocated(annotations=IN_VLAN, ip="10.0.0.9", address="10.0.0.9"),),
-            {"network_devices": {"infra/other": "eth1"}},
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady NetworkDeviceUnknown",
-            condition="False NetworkDeviceUnknown",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            events=("Warning NetworkDeviceUnknown",),
-        ),
-    ),
-    "no device, its address after a VM load balancer": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VLAN}),
-            (marked(ip=ADDRESS, annotations=IN_VLAN),),
-            {"network_devices": {"infra/other": "eth1"}},
-        ),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            "NotReady NetworkDeviceUnknown",
-            condition="False NetworkDeviceUnknown",
-            write={"annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"}, "ingress": []},
             events=("Warning NetworkDeviceUnknown",),
         ),
     ),

@@ -122,9 +122,6 @@ CASES: Final[dict[str, Case]] = {
     "first, 10 s, an endpoint": Case(
         "False Announcing, again in 50", reading=Reading.EXIST, since=FIRST_READING_SECONDS
     ),
-    "first, 10 s, unreadable": Case(
-        "False Announcing, again in 50", reading=Reading.UNREADABLE, since=FIRST_READING_SECONDS
-    ),
     "first, late": Case("False AddressNotAnnounced, Warning AddressNotAnnounced", reading=Reading.EXIST),
     "first, late, unreadable": Case("True EnsuredLoadBalancer, Normal AnnouncementUnknown", reading=Reading.UNREADABLE),
     "first, late, kube-vip noted another Service": Case(
@@ -142,9 +139,6 @@ CASES: Final[dict[str, Case]] = {
         "True EnsuredLoadBalancer, again in 56", published(again=False), CLUSTER, since=4
     ),
     "first, announcer not known, late": Case("True EnsuredLoadBalancer, read", published(again=False), CLUSTER),
-    "first, announcer not known, late, an endpoint": Case(
-        "True EnsuredLoadBalancer, Normal AnnouncementUnknown", published(again=False), CLUSTER, Reading.EXIST
-    ),
     "first, announcer not known, late, no endpoint": Case(
         "True EnsuredLoadBalancer, Normal NoEndpoints", published(again=False), CLUSTER, Reading.MISSING
     ),
@@ -158,7 +152,6 @@ CASES: Final[dict[str, Case]] = {
         "False Announcing, again in 4", ANSWERED, CLUSTER, since=2, touches=1
     ),
     "again, touched, kube-vip": Case("False Announcing, again in 4", AGAIN, since=2, touches=1),
-    "again, touched, another announcer": Case("patch, True EnsuredLoadBalancer", AGAIN, OTHER, since=2, touches=1),
     "again, touched and noted": Case(
         "patch, True EnsuredLoadBalancer", published(Step.PUBLISHED, more=NOTED), since=2, touches=1
     ),
@@ -176,22 +169,13 @@ CASES: Final[dict[str, Case]] = {
         Reading.EXIST,
         touches=ALL_TOUCHES,
     ),
-    "again, late, no endpoint": Case(
-        "True EnsuredLoadBalancer, Normal NoEndpoints, again in 1",
-        AGAIN,
-        KUBE_VIP,
-        Reading.MISSING,
-        touches=ALL_TOUCHES,
-    ),
     "shown, noted": Case("True EnsuredLoadBalancer", published(more=NOTED)),
-    "shown, the note was removed, kube-vip": Case("True EnsuredLoadBalancer", SHOWN, reading=Reading.EXIST),
     "shown, never noted, announcer not known": Case(
         "True EnsuredLoadBalancer, Normal AnnouncementUnknown", SHOWN, CLUSTER, Reading.EXIST
     ),
     "another policy, noted": Case(
         "True EnsuredLoadBalancer, again in 4", published(Step.ANNOUNCED, more=NOTED), since=2, touches=1
     ),
-    "adopted, noted": Case("True EnsuredLoadBalancer", published(Step.ADOPTED, more=NOTED)),
     "adopted, not noted, kube-vip, an endpoint": Case(
         "True EnsuredLoadBalancer, Warning AddressNotAnnounced", ADOPTED, reading=Reading.EXIST
     ),
