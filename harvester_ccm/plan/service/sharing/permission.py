@@ -21,7 +21,6 @@ from harvester_ccm.plan.service.scope import (
     is_served_by_us,
     may_share,
     primary_label,
-    was_secondary,
 )
 from harvester_ccm.plan.service.sharing.ranking import is_announced_by_harvester
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -127,10 +126,7 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     if not own:
         return []
     label = primary_label(snapshot.service.metadata.key)
-    held = allocated_addresses(own)
-    if not was_secondary(snapshot.service):
-        # Else two Services whose labels name each other would wait for each other.
-        held |= {*snapshot.service.addresses}
+    held = allocated_addresses(own) | {*snapshot.service.addresses}
     return sorted(
         secondary.metadata.key
         for secondary in managed_secondaries(snapshot)

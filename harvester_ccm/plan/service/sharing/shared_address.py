@@ -24,7 +24,6 @@ from harvester_ccm.plan.service.desired import (
 from harvester_ccm.plan.service.ineffective import ignored_on_secondary
 from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
 from harvester_ccm.plan.service.obstacles import without_addresses
-from harvester_ccm.plan.service.ownership.owner import service_key
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import requested_network
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
@@ -184,7 +183,8 @@ def _is_primary_withdrawn(snapshot: ServiceSnapshot) -> bool:
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:
     """Return whether the Service keeps the address of its primary, for which none can be shared at the moment.
 
-    The primary gets its address again, unless it shows another one or another load balancer has this one.
+    The primary gets its address again, unless it shows another one, or has withdrawn it because another load balancer
+    has it.
     """
     service = snapshot.service
     primary = snapshot.primary
@@ -195,21 +195,11 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
     if names.DHCP_ADDRESS in snapshot.primary_allocated:
         # The next lease of the primary may be another address.
         return False
+    if not primary.addresses and snapshot.taken_address:
+        return False
     if primary.addresses and primary.addresses[:1] != service.addresses[:1]:
         return False
-    return not _is_taken(snapshot, primary) and is_served_by_us(primary, snapshot.cluster)
-
-
-def _is_taken(snapshot: ServiceSnapshot, primary: Service) -> bool:
-    """Return whether Harvester has given an address of the Service to a load balancer of others.
-
-    One with the labels of the primary is not taken for that, whoever owns it: the primary keeps the address as well.
-    """
-    for address in snapshot.service.addresses:
-        for holder in snapshot.allocated_to_others(address):
-            if service_key(holder) != primary.metadata.key:
-                return True
-    return False
+    return is_served_by_us(primary, snapshot.cluster)
 
 
 def _given_up(snapshot: ServiceSnapshot, waiting: Waiting) -> Desired:

@@ -718,16 +718,6 @@ def test_user_of_the_address_is_named() -> None:
     assert "The address is still shared by shop/b, shop/c" in message
 
 
-@pytest.mark.parametrize("label", ["shop.b", ""])
-def test_two_services_that_name_each_other_do_not_wait_for_each_other(label: str) -> None:
-    """The address is that of the other one, and the load balancer came back with a backup of Harvester."""
-    leaving = served(deleting=True, labels={PRIMARY_SERVICE_LABEL: label})
-    other = served("b", uid="b", labels=SHARES_THIS)
-    made = plan(leaving, marked(), own_secondaries=(other,))
-    is_waiting = any("still shared by shop/b" in message for message in messages(made))
-    assert is_waiting is (label == "")
-
-
 def test_address_that_stays_announced_is_named_with_its_node() -> None:
     made = plan(served(kind="ClusterIP", annotations={KUBE_VIP_HOST: "n1"}), allocated())
     (event,) = [event for event in made.events if event.reason == Reason.STILL_ANNOUNCED]
