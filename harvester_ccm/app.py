@@ -50,7 +50,7 @@ from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM, Reason
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck, check_harvester
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.objects import LoadBalancerMetrics, NodeMetrics, ServiceMetrics

@@ -302,11 +302,12 @@ class Reason(StrEnum):
         "CreationQueued",
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
-    """No Event: load balancers are created one at a time. The condition has it if Harvester has processed none of them
-    for a minute. Fix: check the Deployment `harvester-load-balancer` in namespace `harvester-system` of Harvester."""
+    """No Event: load balancers are created one at a time. The condition has it after a minute. Fix: wait; if other
+    Services get no address either, check the Deployment `harvester-load-balancer` in namespace `harvester-system` of
+    Harvester."""
     NOT_PROCESSED = "NotProcessed", "Harvester's load balancer controller to reconcile the load balancer"
-    """Warning: Harvester's controller has not processed this load balancer, nor another one, for 15 s. Fix: check the
-    Deployment `harvester-load-balancer` in namespace `harvester-system` of Harvester, and its log."""
+    """Warning: Harvester's controller has not processed the load balancer for 30 s. Fix: check the Deployment
+    `harvester-load-balancer` in namespace `harvester-system` of Harvester, and its log."""
     ALLOCATING = "Allocating", "Harvester to finish allocating an address, which takes seconds"
     """Warning: Harvester has not finished the allocation of an address, or cannot write the IP pool. Fix: wait; if it
     lasts over a minute, check that the VM network of the pool exists, and the log of the Deployment

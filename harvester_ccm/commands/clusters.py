@@ -56,7 +56,7 @@ from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.ownership.owner import may_be_of_cluster
 from harvester_ccm.plan.service.ownership.virtual_ips import VirtualIPIndex
 from harvester_ccm.plan.service.sharing.ranking import Rankings
-from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
+from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
@@ -157,8 +157,6 @@ class ClusterStore:
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
         self.last_announced_at = -math.inf
         """Lists do not show when kube-vip noted a node."""
-        self.last_processed_at = -math.inf
-        """Not used by commands, which have the time of day in ``last_processed``."""
         self.pool_rights = rights_in(lists.get(RULES_REVIEWS.plural))
         """The IP pools in which an address can be requested."""
         self.api_servers: frozenset[str] = frozenset()
@@ -192,12 +190,6 @@ class ClusterStore:
         for load_balancer in self.load_balancers.all():
             if may_be_of_cluster(load_balancer, self.cluster):
                 yield load_balancer
-
-    @cached_property
-    def last_processed(self) -> str:
-        """When Harvester's controller last processed a load balancer of this cluster; empty if it is not known."""
-        conditions = (load_balancer.ready for load_balancer in self.own_load_balancers())
-        return max((condition.last_update_time for condition in conditions if condition is not None), default="")
 
     @cached_property
     def creation_in_progress(self) -> bool:

@@ -3,7 +3,6 @@
 The plans are those of the controller. What only time shows counts from the times in the objects.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -109,13 +108,11 @@ def service_status(store: ClusterStore, service: Service, settings: Settings) ->
     state = ServiceState(phase=phase_of(observed), touches=len(TOUCH_SECONDS))
     state.endpoints = store.endpoints.get(service.metadata.key, state.endpoints)
     now = _waited(observed, store.taken)
-    idle = seconds_between(store.last_processed, store.taken)
     snapshot = replace(
         observed,
         pool=store.pools.get(observed.request.ip_pool),
         remembered=state,
         now=now,
-        last_processed_at=-math.inf if idle is None else now - idle,
         wall_time=time_text(store.taken),
     )
     skip_reason = snapshot.scope.reason

@@ -19,9 +19,8 @@ from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.announcing.seen import noted_node
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.messages import harvester_unavailable
-from harvester_ccm.plan.service.ownership.owner import has_cluster_name
 from harvester_ccm.plan.service.sharing.ranking import Rankings
-from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
+from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 
 _MAPPING: Final = f"metadata.name={NAD_MAPPING_NAME}"
 
@@ -63,12 +62,9 @@ class Caches:
         """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
-        self.last_processed_at = -math.inf
-        """When Harvester's controller last processed a load balancer of this cluster. A restart does not know it."""
         self._on_backends: list[BackendsCallback] = []
         self._on_pool_rights: list[Callable[[], None]] = []
         self.services.on_change(self._note_announcement)
-        self.load_balancers.on_change(self._note_processing)
 
     @property
     def of_guest(self) -> tuple[Informer[Any], ...]:
@@ -113,13 +109,6 @@ class Caches:
         log.info("permission for requested addresses", pools=sorted(rights.names), all_pools=rights.are_all)
         for callback in self._on_pool_rights:
             callback()
-
-    def _note_processing(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        """Record a change that Harvester's controller has made. It alone writes the condition and the allocation."""
-        if old is None or new is None or not has_cluster_name(new, self.cluster):
-            return
-        if old.ready != new.ready or old.allocated_ip != new.allocated_ip:
-            self.last_processed_at = loop_time()
 
     def _note_announcement(self, old: Service | None, new: Service | None) -> None:
         if new is None or not noted_node(new):

@@ -16,7 +16,7 @@ from harvester_ccm.plan.service.ownership.owner import allocated_addresses, has_
 from harvester_ccm.plan.service.request import requests_address
 from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
 from harvester_ccm.plan.service.sharing.ranking import families_of_change
-from harvester_ccm.plan.service.snapshot import BY_ADDRESS, BY_REQUEST, BY_SERVICE
+from harvester_ccm.plan.service.store import BY_ADDRESS, BY_REQUEST, BY_SERVICE
 
 MAPPING_KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 """Key of the ConfigMap that maps networks to devices."""

@@ -210,8 +210,7 @@ class ServiceWrites:
                 written = await self._balancers.change(load_balancer, write)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(load_balancer=load_balancer):
-                if snapshot.is_leaving:
-                    await self._confirm(service)
+                await self._confirm(service)
                 await self._balancers.delete(load_balancer)
                 log.info("load balancer deleted", service=key, lb=load_balancer.metadata.name)
 
@@ -263,7 +262,8 @@ class ServiceWrites:
     async def _confirm(self, service: Service) -> None:
         """Check that the cached Service is current, before its load balancer is deleted. Raises Conflict if not.
 
-        Its type or its class may have been changed back since, or the annotation that withdraws the address.
+        Its type or its class may have been changed back since, or the annotation that withdraws the address. A guest
+        cluster that was restored from a backup has another version of it.
         """
         meta = service.metadata
         try:

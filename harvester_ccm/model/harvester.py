@@ -92,20 +92,13 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
             force_setattr(self, "ip_pool", "")
 
 
-class LoadBalancerCondition(Condition, frozen=True, kw_only=True):
-    """Condition of a LoadBalancer."""
-
-    last_update_time: str = ""
-    """When Harvester's controller last changed status or message, by the clock of its host."""
-
-
 class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     """``status`` of a LoadBalancer."""
 
     address: str = ""
     allocated_address: AllocatedAddress | None = None
     backend_servers: tuple[str, ...] | None = None
-    conditions: tuple[LoadBalancerCondition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
 
     def __post_init__(self) -> None:
         """Read an address only, as for the allocated one."""
@@ -146,7 +139,7 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
         return self.status.backend_servers or ()
 
     @property
-    def ready(self) -> LoadBalancerCondition | None:
+    def ready(self) -> Condition | None:
         """The Ready condition; None until Harvester has reconciled the object."""
         for condition in self.status.conditions or ():
             if condition.type == "Ready":

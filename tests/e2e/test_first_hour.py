@@ -45,7 +45,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     Reason,
 )
-from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
+from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from tests.e2e.test_pause import SHORT
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [FAST], ids=["fast"])]
@@ -263,7 +263,7 @@ async def controllers_of_harvester(hour: Hour, monkeypatch: pytest.MonkeyPatch) 
     class Later(datetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> "Later":
-            return cls.fromtimestamp(datetime.now(tz).timestamp() + UNPROCESSED_GRACE_SECONDS, tz)
+            return cls.fromtimestamp(datetime.now(tz).timestamp() + CONTROLLER_GRACE_SECONDS, tz)
 
     async with hour.stage.harvester.stopped():
         await hour.stage.create_service("slow", ports=[PORT])

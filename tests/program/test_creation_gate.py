@@ -16,7 +16,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
 from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
 from harvester_ccm.plan.service.allocation.state import is_in_progress
-from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
+from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from tests.support.builders import service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
@@ -177,7 +177,7 @@ async def test_hundred_services_at_the_pace_of_harvester_get_no_warning() -> Non
     async with world.live():
         world.create(*names(100))
         await world.addresses(*names(100))
-        await asyncio.sleep(UNPROCESSED_GRACE_SECONDS)
+        await asyncio.sleep(CONTROLLER_GRACE_SECONDS)
     assert world.reasons() == []
 
 
@@ -197,10 +197,10 @@ async def test_only_the_services_whose_creation_is_in_progress_report_a_harveste
     async with world.live():
         world.harvester.ignores = lambda _service: True
         world.create(*names(12))
-        await asyncio.sleep(UNPROCESSED_GRACE_SECONDS + 1)
+        await asyncio.sleep(CONTROLLER_GRACE_SECONDS + 1)
         reported = [name for name in names(12) if world.warnings(name)]
         assert reported == world.balancers()[:1]
-        await asyncio.sleep(QUEUED_GRACE_SECONDS - UNPROCESSED_GRACE_SECONDS)
+        await asyncio.sleep(QUEUED_GRACE_SECONDS - CONTROLLER_GRACE_SECONDS)
         last = next(name for name in names(12) if name not in world.balancers())
         assert world.warnings(last) == []
         assert world.service(last)["metadata"]["finalizers"]

@@ -30,7 +30,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.announcing.seen import Seen, read_seen
-from harvester_ccm.plan.service.snapshot import Backends
+from harvester_ccm.plan.service.store import Backends
 
 decode_service = decoder(Service)
 """Keeps the labels and annotations that only a test reads."""

@@ -3,7 +3,8 @@
 Read ``plan`` first; it is the main path. ``phase`` says which situation a Service is in, and the module of that phase
 says what is wanted. What a newcomer looks for:
 
-* what this controller reads of a Service: ``request``; whether it serves it at all: ``scope``; all inputs: ``snapshot``
+* what this controller reads of a Service: ``request``; whether it serves it at all: ``scope``; all inputs: ``snapshot``,
+  from the collections in ``store``
 * kube-vip and its annotations: the package ``announcing``
 * addresses and pools of Harvester: the package ``allocation``
 * the object in Harvester: the package ``load_balancer``

@@ -20,9 +20,6 @@ from harvester_ccm.remedies import problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
 """Time that Harvester may take for the allocation of an address before an Event reports it."""
-UNPROCESSED_GRACE_SECONDS: Final = 15.0
-"""Time for which Harvester's load balancer controller may process no load balancer of this cluster at all, although one
-waits for it, before an Event reports it. If there are many, it processes about one per second."""
 UNAVAILABLE_GRACE_SECONDS: Final = 5.0
 """Time for which Harvester may be unreachable before waiting Services get an Event."""
 LASTING_CONFLICT: Final = 13

@@ -8,10 +8,11 @@ from enum import StrEnum
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.allocation.chosen_network import is_withheld
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import Role
 from harvester_ccm.plan.service.sharing.permission import sharing_of
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 
 
@@ -64,7 +65,7 @@ class Phase(StrEnum):
     PENDING = "Pending"
     """The load balancer has no address; one that Harvester announces has none before the announcement. Ends: when it
     has an address, or when it is deleted because the Service requests another pool or network. User: NoMatchingPool,
-    PoolExhausted or AllocationFailed at once; NotProcessed after 15 s, Allocating or AnnouncementPending after 30 s."""
+    PoolExhausted or AllocationFailed at once; NotProcessed, Allocating or AnnouncementPending after 30 s."""
     ADDRESS_IN_USE = "AddressInUse"
     """The Service has got an address that a Node, an API server or the cluster itself has. Ends: when that gives it up,
     or with another address. User: AddressInUse."""

@@ -33,14 +33,12 @@ from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import Next, Progress
 from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
-    DeleteLoadBalancer,
     Desired,
     Document,
     PatchService,
     ServicePlan,
     TouchEndpoints,
     Write,
-    waits_for,
 )
 from harvester_ccm.plan.service.ineffective import (
     converted,
@@ -61,6 +59,7 @@ from harvester_ccm.plan.service.obstacles import (
     plan_wrong_harvester,
 )
 from harvester_ccm.plan.service.ownership.owner import allocated_addresses, foreign_note
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, service_patch
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.removal import plan_leaving
@@ -68,7 +67,7 @@ from harvester_ccm.plan.service.request import WorkloadType
 from harvester_ccm.plan.service.scope import has_other_class, was_secondary
 from harvester_ccm.plan.service.sharing.permission import sharing_of
 from harvester_ccm.plan.service.sharing.shared_address import plan_sharing, plan_sharing_pending
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (
     is_switch_possible,
@@ -123,8 +122,6 @@ _PRESENT: Final = frozenset(
 
 _ANNOUNCING: Final = frozenset({Reason.ANNOUNCING, Reason.NOT_ANNOUNCED, Reason.DHCP_LEASE_PENDING})
 """Reasons for which an allocated address is not announced."""
-READ_AGAIN_SECONDS: Final = 5.0
-"""Time after which a deletion is planned again that waits until the Services can be read."""
 
 
 def plan_service(snapshot: ServiceSnapshot) -> ServicePlan:
@@ -140,26 +137,7 @@ def plan_service(snapshot: ServiceSnapshot) -> ServicePlan:
             phase = Phase.SWITCHING
             desired = PLANS[phase](snapshot).with_events(*warnings)
     desired = _with_common_parts(desired, snapshot, phase)
-    plan = _next_write(desired, snapshot, phase)
-    if isinstance(plan.write, DeleteLoadBalancer) and snapshot.services_problem is not None:
-        return _deferred_deletion(plan)
-    return plan
-
-
-def _deferred_deletion(plan: ServicePlan) -> ServicePlan:
-    """Return the plan to delete nothing while the Services cannot be read.
-
-    The guest cluster may have been restored: then kube-vip announces addresses that the cache does not show.
-    """
-    warnings = tuple(event for event in plan.events if event.type == "Warning")
-    return replace(
-        plan,
-        verdict=waits_for(Reason.DELETION_PENDING),
-        events=warnings,
-        write=None,
-        dry_run=None,
-        look_again_after=READ_AGAIN_SECONDS,
-    )
+    return _next_write(desired, snapshot, phase)
 
 
 def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> ServicePlan:

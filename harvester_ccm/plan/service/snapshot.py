@@ -6,17 +6,14 @@ and what it requests. ``ServiceState`` is the only state that is kept from one r
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from enum import StrEnum, auto
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from harvester_ccm.kube.errors import Forbidden, KubeError
-from harvester_ccm.kube.store import Store
-from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text, parse_provider_id, special_use
-from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.model.core import Service, special_use
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
@@ -28,137 +25,27 @@ from harvester_ccm.plan.service.load_balancer.refused import Ports, Refused
 from harvester_ccm.plan.service.ownership.owner import (
     Claim,
     LoadBalancerMatch,
-    Mark,
     allocated_addresses,
-    has_cluster_name,
-    load_balancer_name,
-    mark_of,
     match_load_balancer,
     name_for,
-    service_key,
 )
-from harvester_ccm.plan.service.ownership.virtual_ips import (
-    VIRTUAL_IP,
-    virtual_ips_of_load_balancer,
-    virtual_ips_of_service,
-)
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck, check_harvester
 from harvester_ccm.plan.service.request import (
     Ipam,
     Request,
     WorkloadType,
     network_devices,
     read_request,
-    requested_addresses,
 )
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
     Role,
     Scope,
     is_served,
-    is_served_by_us,
-    primaries_of,
     scope_of,
-    was_secondary,
 )
-from harvester_ccm.plan.service.sharing.ranking import Ranking, Rankings
-
-BY_SERVICE: Final = "service"
-"""Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""
-BY_REQUEST: Final = "request"
-"""Index of Services without an address by the one that they request."""
-BY_ADDRESS: Final = "address"
-"""Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
-BY_CLUSTER_IP: Final = "cluster IP"
-"""Index of Services by their cluster IPs."""
-
-
-Backends = tuple[str, ...] | None
-"""The VMs of the nodes that may get traffic; None until the VMs are listed: the backends are left as they are then."""
-
-
-class ServiceStore(Protocol):
-    """Services and everything that they depend on."""
-
-    @property
-    def services(self) -> Store[Service]:
-        """With SERVICE_INDEXES."""
-
-    @property
-    def rankings(self) -> Rankings:
-        """Of these Services, for each primary."""
-
-    @property
-    def load_balancers(self) -> Store[LoadBalancer]:
-        """With LOAD_BALANCER_INDEXES."""
-
-    @property
-    def config_maps(self) -> Store[ConfigMap]:
-        """Holds the network mapping."""
-
-    @property
-    def backends(self) -> Backends:
-        """The nodes that may get traffic."""
-
-    @property
-    def nodes(self) -> Store[Node]:
-        """The Nodes of the guest cluster."""
-
-    @property
-    def vms(self) -> Store[VirtualMachine]:
-        """The VMs in the namespace of the load balancers."""
-
-    @property
-    def vmis(self) -> Store[VirtualMachineInstance]:
-        """Their instances."""
-
-    @property
-    def pool_rights(self) -> PoolRights:
-        """The IP pools in which an address can be requested."""
-
-    @property
-    def api_servers(self) -> frozenset[str]:
-        """The addresses of both API servers in the kubeconfigs."""
-
-    @property
-    def last_announced_at(self) -> float:
-        """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
-
-    @property
-    def last_processed_at(self) -> float:
-        """When Harvester's controller last processed a load balancer of this cluster, on the monotonic clock."""
-
-
-def _requests_of(service: Service) -> Iterable[str]:
-    """Return the addresses that a Service without an address may wait for."""
-    if service.addresses:
-        return ()
-    values = requested_addresses(service, read_seen(service)).values()
-    return set(map(ipv4_text, values)) - {"", DHCP_ADDRESS}
-
-
-SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
-    BY_PRIMARY: primaries_of,
-    BY_REQUEST: _requests_of,
-    BY_ADDRESS: lambda service: set(service.addresses),
-    BY_CLUSTER_IP: lambda service: service.spec.cluster_ips,
-    VIRTUAL_IP: virtual_ips_of_service,
-}
-LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
-    BY_SERVICE: lambda load_balancer: {service_key(load_balancer)} - {""},
-    BY_ADDRESS: lambda load_balancer: {load_balancer.allocated_ip} - {"", DHCP_ADDRESS},
-    VIRTUAL_IP: virtual_ips_of_load_balancer,
-}
-
-
-class HarvesterCheck(StrEnum):
-    """Whether a load balancer can be created in this Harvester and namespace."""
-
-    OURS = auto()
-    """It is the Harvester of this cluster, or there is no sign of the contrary."""
-    MISMATCH = auto()
-    """It has no load balancer of this cluster, although Services have addresses, and no VM of a Node."""
-    UNKNOWN = auto()
-    """The VMs are not listed yet."""
+from harvester_ccm.plan.service.sharing.ranking import Ranking
+from harvester_ccm.plan.service.store import BY_ADDRESS, BY_CLUSTER_IP, BY_SERVICE, Backends, ServiceStore
 
 
 class ServiceState(Struct, gc=False):
@@ -269,10 +156,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Why they cannot be read now."""
     harvester_check: HarvesterCheck = HarvesterCheck.OURS
     """Whether a load balancer can be created in this Harvester, without those of the Service."""
-    last_processed_at: float = -math.inf
-    """When Harvester's controller last processed a load balancer of this cluster, in seconds of the monotonic clock."""
-    services_problem: KubeError | None = None
-    """Why the Services cannot be read now."""
     wall_time: str = ""
     """The time in the format of the API, for the condition."""
     remembered: ServiceState = field(default_factory=ServiceState)
@@ -282,13 +165,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def waited(self, phase: str) -> float:
         """Return the seconds since the Service entered this phase; 0 if it was in another one before."""
         return self.now - self.remembered.since if self.remembered.phase == phase else 0.0
-
-    def unprocessed(self, phase: str) -> float:
-        """Return the seconds for which Harvester's controller has processed nothing while the Service waits for it.
-
-        With many load balancers in its queue, Harvester needs longer for this one, but not for all of them.
-        """
-        return min(self.waited(phase), self.now - self.last_processed_at)
 
     @property
     def timers(self) -> Timers:
@@ -452,8 +328,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
         harvester_problem=store.load_balancers.problem,
         harvester_check=_harvester_check(store, cluster, match, request),
-        last_processed_at=store.last_processed_at,
-        services_problem=store.services.problem,
     )
 
 
@@ -605,138 +479,10 @@ def _is_harvester_known(store: ServiceStore, expected_key: str) -> bool:
 def _harvester_check(
     store: ServiceStore, cluster: ClusterIdentity, match: LoadBalancerMatch, request: Request
 ) -> HarvesterCheck:
-    """Return whether a load balancer can be created, if the Service may get a new one.
-
-    All load balancers may have to be looked at for that.
-    """
+    """Return whether a load balancer can be created, if the Service may get a new one."""
     if request.primary:
         return HarvesterCheck.OURS
     load_balancer = match.load_balancer
     if load_balancer is not None and request.workload_type in {WorkloadType.ANY, load_balancer.spec.workload_type}:
         return HarvesterCheck.OURS
-    return check_harvester(store, cluster, without=match.own)
-
-
-def check_harvester(
-    store: ServiceStore, cluster: ClusterIdentity, *, without: Collection[LoadBalancer] = ()
-) -> HarvesterCheck:
-    """Return whether load balancers can be created in this Harvester and namespace.
-
-    In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
-    conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
-    Either alone is normal: all load balancers were deleted, or all VMs were replaced. ``without`` are the load
-    balancers that a replacement deletes first: it has to wait while the sign may be one that is gone by now, because it
-    cannot be taken back.
-
-    An object that cannot be decoded counts as present by what is known of it: a load balancer by the name that the one
-    of a Service has, a VM by its UID. Objects of other clusters do not count, so that
-    none of them ends this protection.
-    """
-    if cluster.new_harvester or not store.load_balancers.synced:
-        return HarvesterCheck.OURS
-    if without and store.load_balancers.problem is not None:
-        return HarvesterCheck.UNKNOWN
-    excluded = {load_balancer.metadata.uid for load_balancer in without}
-    if _has_our_load_balancer(store, cluster, excluded):
-        return HarvesterCheck.OURS
-    if _has_undecoded_load_balancer(store, cluster, excluded):
-        return HarvesterCheck.OURS
-    if without and _are_vms_outdated(store):
-        return HarvesterCheck.UNKNOWN
-    if _has_our_vm(store):
-        return HarvesterCheck.OURS
-    if not _can_lose_address(store, cluster, without):
-        return HarvesterCheck.OURS
-    return HarvesterCheck.MISMATCH if store.vms.synced else HarvesterCheck.UNKNOWN
-
-
-def _can_lose_address(store: ServiceStore, cluster: ClusterIdentity, without: Collection[LoadBalancer]) -> bool:
-    return _has_address_to_lose(store, cluster) or _may_get_lease(without)
-
-
-def _may_get_lease(load_balancers: Collection[LoadBalancer]) -> bool:
-    """Return whether kube-vip may write a lease that it requested before to the Service of one of them.
-
-    The Service has an address then, by the time that the next load balancer is to be created.
-    """
-    return any(load_balancer.spec.is_for_lease for load_balancer in load_balancers)
-
-
-def _has_our_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:
-    """Return whether a load balancer shows that it belongs to this cluster; those with an excluded UID do not count.
-
-    For a replacement, one that is itself deleted soon shows nothing: two Services that change their workload type at
-    once would both lose their load balancers.
-    """
-    must_stay = bool(excluded)
-    for load_balancer in store.load_balancers.all():
-        if load_balancer.metadata.uid in excluded:
-            continue
-        if must_stay and not _stays(store, cluster, load_balancer):
-            continue
-        mark = mark_of(load_balancer, cluster)
-        if mark is Mark.OURS:
-            return True
-        # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
-        is_named = mark is Mark.NONE and has_cluster_name(load_balancer, cluster)
-        if is_named and store.services.get(service_key(load_balancer)) is not None:
-            return True
-    return False
-
-
-def _stays(store: ServiceStore, cluster: ClusterIdentity, load_balancer: LoadBalancer) -> bool:
-    """Return whether no deletion or replacement of a load balancer is due."""
-    if load_balancer.metadata.deleting:
-        return False
-    service = store.services.get(service_key(load_balancer))
-    if service is None:
-        return False
-    if scope_of(service, cluster, has_load_balancer=True).role is not Role.SERVE:
-        return False
-    request = read_request(service, read_seen(service))
-    return not request.primary and request.workload_type in {WorkloadType.ANY, load_balancer.spec.workload_type}
-
-
-def _has_undecoded_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:
-    """Return whether a load balancer that cannot be decoded has the name of the one of a Service with an address."""
-    # Names start with the one of the cluster. Without one of these, the Services need not be searched for every plan.
-    starts = tuple(f"{cluster.namespace}/{letter}{name[:50]}" for name in cluster.names for letter in ("", "a"))
-    keys = {
-        unread.key
-        for unread in store.load_balancers.unread.values()
-        if unread.key.startswith(starts) and unread.uid not in excluded
-    }
-    if not keys:
-        return False
-    for service in filter(is_served, store.services.all()):
-        meta = service.metadata
-        for cluster_name in cluster.names:
-            name = load_balancer_name(cluster_name, meta.namespace, meta.name, meta.uid)
-            if f"{cluster.namespace}/{name}" in keys:
-                return True
-    return False
-
-
-def _are_vms_outdated(store: ServiceStore) -> bool:
-    """Return whether the VMs cannot be read now; without the permission to read them, they count as unknown anyway."""
-    return store.vms.problem is not None and not isinstance(store.vms.problem, Forbidden)
-
-
-def _has_our_vm(store: ServiceStore) -> bool:
-    """Return whether Harvester has a VM of a Node, or it is unknown: no Node names one, or VMs cannot be read."""
-    vms = store.vms
-    uids = {uid for node in store.nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
-    is_forbidden = not vms.synced and isinstance(vms.problem, Forbidden)
-    if not uids or is_forbidden:
-        return True
-    present = {vm.metadata.uid for vm in vms.all()}
-    undecoded = {unread.uid for unread in vms.unread.values()}
-    return not uids.isdisjoint(present | undecoded)
-
-
-def _has_address_to_lose(store: ServiceStore, cluster: ClusterIdentity) -> bool:
-    """Return whether a Service has an address from a load balancer of its own."""
-    for service in store.services.all():
-        if is_served(service) and not was_secondary(service) and is_served_by_us(service, cluster):
-            return True
-    return False
+    return check_harvester(store, cluster, besides=match.own)

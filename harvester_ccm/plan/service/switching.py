@@ -10,10 +10,11 @@ from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.announcing.sequence import HOLD
 from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam, WorkloadType
 from harvester_ccm.plan.service.sharing.permission import managed_secondaries
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 
 

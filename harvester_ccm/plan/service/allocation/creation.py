@@ -17,7 +17,6 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
     waits_at_most,
     waits_for,
-    waits_until,
 )
 from harvester_ccm.plan.service.ineffective import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
@@ -30,16 +29,16 @@ from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 QUEUED_GRACE_SECONDS: Final = 60.0
-"""Time after which the condition of a Service reports that its creation is queued, if Harvester processes nothing."""
+"""Time after which the condition of a Service reports that its creation is queued."""
 RIGHTS_SECONDS: Final = 1.0
 """Time after which a Service is planned again that waits until it is known in which pools it can request an address."""
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 CREATION_QUEUED: Final = EventMessage(
     "Warning",
     Reason.CREATION_QUEUED,
-    "Creation is queued, and Harvester's load balancer controller has processed none of the load balancers before it "
-    "for a minute",
-    "Check that the deployment harvester-load-balancer in namespace harvester-system of Harvester is running",
+    "Creation is queued for more than a minute: load balancers are created one after the other",
+    "If other Services get no address either, check that the deployment harvester-load-balancer in namespace "
+    "harvester-system of Harvester is running",
 )
 
 
@@ -120,8 +119,7 @@ def plan_queued(snapshot: ServiceSnapshot) -> Desired:
     if condition is not None and condition.status == "False" and condition.reason != Reason.CREATION_QUEUED:
         # What is wrong since the last attempt stays until the next one.
         return Desired(waits_for(Reason.CREATION_QUEUED))
-    left = QUEUED_GRACE_SECONDS - snapshot.unprocessed(Phase.NEW)
-    waiting = waits_until(left, CREATION_QUEUED, snapshot)
+    waiting = waits_at_most(QUEUED_GRACE_SECONDS, CREATION_QUEUED, snapshot, Phase.NEW)
     return Desired(replace(waiting.verdict, emits_event=False), look_again_after=waiting.look_again_after)
 
 

@@ -26,7 +26,6 @@ from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
     UNAVAILABLE_GRACE_SECONDS,
-    UNPROCESSED_GRACE_SECONDS,
     harvester_unavailable,
 )
 from harvester_ccm.plan.service.obstacles import while_waiting, without_addresses
@@ -82,8 +81,6 @@ def is_left_unprocessed(snapshot: ServiceSnapshot) -> bool:
 def _seconds_to_warning(snapshot: ServiceSnapshot) -> float:
     """Return the seconds before a Warning: a state that Harvester usually ends itself gets some time."""
     allocation = snapshot.allocation
-    if allocation.stage is Stage.NOT_PROCESSED:
-        return UNPROCESSED_GRACE_SECONDS - snapshot.unprocessed(Phase.PENDING)
     if allocation.passes_by_itself:
         return CONTROLLER_GRACE_SECONDS - snapshot.waited(Phase.PENDING)
     return 0.0
@@ -131,8 +128,7 @@ class _Text(Struct, frozen=True):
 _TEXTS: Final[Mapping[Stage, _Text]] = {
     Stage.NOT_PROCESSED: _Text(
         Reason.NOT_PROCESSED,
-        "Harvester's load balancer controller has not processed the load balancer, nor any other one of this cluster, "
-        f"for {UNPROCESSED_GRACE_SECONDS:.0f} s",
+        "Harvester's load balancer controller has not processed the load balancer",
         "Check that the deployment harvester-load-balancer in namespace harvester-system of Harvester is running",
     ),
     Stage.POOL_NOT_WRITTEN: _Text(

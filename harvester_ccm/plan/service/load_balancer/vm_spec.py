@@ -10,7 +10,8 @@ from harvester_ccm.model.core import Node, Service, ServicePort
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, VM_NAME
 from harvester_ccm.plan.service.desired import Document
 from harvester_ccm.plan.service.load_balancer.refused import NO_BACKEND, Ports, port_of
-from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.store import Backends
 
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """Values of a label that mean false, as in Go."""

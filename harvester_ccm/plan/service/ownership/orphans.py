@@ -20,7 +20,7 @@ from harvester_ccm.plan.service.ownership.owner import (
     shows_address,
 )
 from harvester_ccm.plan.service.scope import scope_of
-from harvester_ccm.plan.service.snapshot import BY_ADDRESS
+from harvester_ccm.plan.service.store import BY_ADDRESS
 
 ORPHAN_GRACE_SECONDS: Final = 30.0
 """Time for which the caches must show an orphan before it is deleted."""

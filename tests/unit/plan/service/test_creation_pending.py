@@ -446,21 +446,21 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, an address from an IP pool": (
         World(served(annotations=DHCP), (FOR_LEASE,)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
     ),
     "not processed, kube-vip keeps its lease": (
         World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
     ),
     "another client removed the allocation and the note, the lease is recorded": (
         World(
             service(ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS}),
             (marked(address=ADDRESS, spec={"ipam": "dhcp"}),),
         ),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
     ),
-    "not processed for 15 s, kube-vip keeps its lease": (
-        World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,), {"waited": 15.0}),
+    "not processed for 30 s, kube-vip keeps its lease": (
+        World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,), {"waited": 30.0}),
         Plan(
             Phase.PENDING,
             "NotReady NotProcessed",
@@ -471,7 +471,7 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, kube-vip has a lease, the status is that of another controller": (
         World(service(ours=True, address="10.0.0.9", annotations=LEASED), (FOR_LEASE,)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
     ),
 }
 ANNOUNCED_BEFORE: Final = service(
@@ -537,23 +537,9 @@ OLD: dict[str, tuple[World, Plan]] = {
     ),
 }
 PENDING: dict[str, tuple[World, Plan]] = {
-    "not processed": (World(WAITING, (marked(),)), Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0)),
-    "not processed for 15 s": (
-        World(WAITING, (marked(),), {"waited": 15.0}),
-        Plan(
-            Phase.PENDING,
-            "NotReady NotProcessed",
-            condition="False NotProcessed",
-            write="condition",
-            events=("Warning NotProcessed",),
-        ),
-    ),
-    "not processed, Harvester is busy with others": (
-        World(WAITING, (marked(),), {"waited": 600.0, "last_processed_at": -14.0}),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=1.0),
-    ),
-    "not processed, nor another one for 15 s": (
-        World(WAITING, (marked(),), {"waited": 600.0, "last_processed_at": -15.0}),
+    "not processed": (World(WAITING, (marked(),)), Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0)),
+    "not processed for 30 s": (
+        World(WAITING, (marked(),), {"waited": 30.0}),
         Plan(
             Phase.PENDING,
             "NotReady NotProcessed",
@@ -568,7 +554,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady NotProcessed",
             write={"annotations": {ANNOUNCED_AS: "held"}, "finalizers": [SERVICE_FINALIZER]},
-            delay=15.0,
+            delay=30.0,
         ),
     ),
     "allocating": (World(WAITING, (marked(message=""),)), Plan(Phase.PENDING, "NotReady Allocating", delay=30.0)),
@@ -653,10 +639,10 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, the requested address is announced": (
         World(ANNOUNCED_REQUEST, (marked(),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
     ),
-    "not processed for 15 s, the requested address is announced": (
-        World(ANNOUNCED_REQUEST, (marked(),), {"waited": 15.0}),
+    "not processed for 30 s, the requested address is announced": (
+        World(ANNOUNCED_REQUEST, (marked(),), {"waited": 30.0}),
         Plan(
             Phase.PENDING,
             "NotReady NotProcessed",
@@ -681,7 +667,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "another pool is requested before a response": (
         World(OTHER_POOL, (marked(),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0),
     ),
     "another pool is requested after the refusal": (
         World(OTHER_POOL, (EXHAUSTED_LOAD_BALANCER,)),
@@ -715,7 +701,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "another pool is requested, the old one is blocked": (
         World(OTHER_POOL, (marked(closed="lan"),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0),
     ),
     "another pool is requested, the blocked pool was confirmed": (
         World(OTHER_POOL, (marked(closed="lan", message="x"),)),
@@ -796,7 +782,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             Phase.PENDING,
             "NotReady NotProcessed",
             write={"annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held, again"}},
-            delay=15.0,
+            delay=30.0,
         ),
     ),
     "VM load balancer, another port": (
@@ -811,7 +797,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "change": LB_NAME,
                 "spec": {"listeners": [{"name": "tcp-81", "port": 81, "protocol": "TCP", "backendPort": 30081}]},
             },
-            delay=15.0,
+            delay=30.0,
         ),
     ),
 }
@@ -846,12 +832,6 @@ def unready(reason: Reason) -> Service:
 QUEUED: dict[str, tuple[World, str, str, float | None]] = {
     "at first": (World(WAITING), "NotReady CreationQueued", "", 60.0),
     "for a minute": (World(WAITING, facts={"waited": 60.0}), "NotReady CreationQueued", "False CreationQueued", None),
-    "for a minute, Harvester is busy with others": (
-        World(WAITING, facts={"waited": 600.0, "last_processed_at": -1.0}),
-        "NotReady CreationQueued",
-        "",
-        59.0,
-    ),
     "after an error of Harvester, which stays": (
         World(unready(Reason.HARVESTER_UNAVAILABLE), facts={"waited": 60.0}),
         "NotReady CreationQueued",

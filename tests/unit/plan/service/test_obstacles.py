@@ -18,8 +18,8 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.desired import PatchService
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.snapshot import HarvesterCheck
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import (
     READY,

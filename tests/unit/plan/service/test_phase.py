@@ -17,9 +17,9 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import PLANS, plan_service
-from harvester_ccm.plan.service.snapshot import HarvesterCheck
 from tests.support.builders import (
     ADDRESS,
     LB_NAME,

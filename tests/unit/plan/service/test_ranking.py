@@ -28,7 +28,8 @@ from harvester_ccm.plan.service.sharing.ranking import (
     families_of_change,
     rank,
 )
-from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
+from harvester_ccm.plan.service.snapshot import observe
+from harvester_ccm.plan.service.store import SERVICE_INDEXES
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, VM_SPEC, allocated, listed_store, served, service
 from tests.unit.plan.service.snapshots import BACKENDS
 

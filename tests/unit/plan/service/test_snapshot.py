@@ -35,9 +35,10 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.owner import name_for
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck, check_harvester
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester, observe
+from harvester_ccm.plan.service.snapshot import observe
 from harvester_ccm.plan.service.verdict import NotReady
 from tests.support.builders import (
     ADDRESS,
@@ -138,14 +139,6 @@ CHECKS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
         ),
         HarvesterCheck.MISMATCH,
     ),
-    "one that cannot be decoded has the name of that of a Service": (
-        store_of([served()], unread=[UNDECODED]),
-        HarvesterCheck.OURS,
-    ),
-    "one that cannot be decoded has another name": (
-        store_of([served()], unread=[Unread("vms/demo-shop-other-1", "x", "x")]),
-        HarvesterCheck.MISMATCH,
-    ),
 }
 
 
@@ -162,37 +155,7 @@ OWN: Final = allocated()
 REPLACEMENTS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
     "it is the only load balancer": (store_of([served()], [OWN]), HarvesterCheck.MISMATCH),
     "another one stays": (store_of([served(), API], [OWN, OF_API]), HarvesterCheck.OURS),
-    "another one is being deleted": (
-        store_of([served(), API], [OWN, allocated(API, name="demo-shop-api-1", uid="api-lb", deleting=True)]),
-        HarvesterCheck.MISMATCH,
-    ),
-    "another one has no Service": (store_of([served()], [OWN, OF_API]), HarvesterCheck.MISMATCH),
-    "another one is replaced as well": (
-        store_of([served(), served("api", uid="api-uid", annotations=VM)], [OWN, OF_API]),
-        HarvesterCheck.MISMATCH,
-    ),
-    "another one goes because its Service gets a primary": (
-        store_of([served(), served("api", uid="api-uid", annotations=SHARES)], [OWN, OF_API]),
-        HarvesterCheck.MISMATCH,
-    ),
-    "the Service of another one is being deleted": (
-        store_of([served(), served("api", uid="api-uid", deleting=True)], [OWN, OF_API]),
-        HarvesterCheck.MISMATCH,
-    ),
     "a VM of a Node": (store_of([served()], [OWN], vm_uids=["vm-uid"]), HarvesterCheck.OURS),
-    "a VM of a Node, as the VMs were listed once": (
-        outdated(store_of([served()], [OWN], vm_uids=["vm-uid"]), vms=NOT_LISTED),
-        HarvesterCheck.UNKNOWN,
-    ),
-    "a VM of a Node, and the permission to read it was taken away": (
-        outdated(store_of([served()], [OWN], vm_uids=["vm-uid"]), vms=Forbidden(Answer(403, "", "no"))),
-        HarvesterCheck.OURS,
-    ),
-    "another one stays, and the VMs cannot be read": (
-        outdated(store_of([served(), API], [OWN, OF_API]), vms=NOT_LISTED),
-        HarvesterCheck.OURS,
-    ),
-    "it cannot be decoded itself": (store_of([served()], [OWN], unread=[UNDECODED]), HarvesterCheck.MISMATCH),
 }
 
 
@@ -200,22 +163,7 @@ REPLACEMENTS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
 def test_harvester_of_the_cluster_without_the_load_balancer_that_is_replaced(
     store: ClusterStore, expected: HarvesterCheck
 ) -> None:
-    assert check_harvester(store, CLUSTER, without=[OWN]) is expected
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"ipam": "dhcp"}, HarvesterCheck.MISMATCH),
-        ({"ipam": "dhcp", "workloadType": "vm"}, HarvesterCheck.OURS),
-        ({"ipam": "pool"}, HarvesterCheck.OURS),
-    ],
-)
-def test_load_balancer_for_which_kube_vip_may_write_a_lease_is_not_replaced_without_a_sign_of_the_cluster(
-    spec: dict[str, str], expected: HarvesterCheck
-) -> None:
-    own = load_balancer(spec=spec)
-    assert check_harvester(store_of([service()], [own]), CLUSTER, without=[own]) is expected
+    assert check_harvester(store, CLUSTER, besides=[OWN]) is expected
 
 
 CHECKED: dict[str, tuple[Service, tuple[LoadBalancer, ...], HarvesterCheck]] = {

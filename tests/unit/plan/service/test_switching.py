@@ -25,9 +25,10 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.desired import DeleteLoadBalancer
+from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of, plan_service
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceState
+from harvester_ccm.plan.service.snapshot import ServiceState
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
