@@ -25,7 +25,7 @@ from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import deletion_step, is_in_progress, read_allocation
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.messages import Target, backends_warning, failure_event, harvester_unavailable
-from harvester_ccm.plan.service.ownership.owner import claim_of
+from harvester_ccm.plan.service.ownership.owner import candidate_of
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.redaction import cut, redact, redact_text, sanitize
 
@@ -148,8 +148,8 @@ READERS: Final = (
     Reader("is_in_progress", lambda text: is_in_progress(_load_balancer(text)), _OF_HARVESTER),
     Reader("backends_warning", lambda text: backends_warning(_load_balancer(text)), _OF_HARVESTER),
     Reader(
-        "claim_of",
-        lambda text: claim_of(_load_balancer(**{names.LB_OWNER: text}), _service({}), _CLUSTER),
+        "candidate_of",
+        lambda text: candidate_of(_load_balancer(**{names.LB_OWNER: text}), _service({}), _CLUSTER),
         (*_SECRETS, *_VALUES),
     ),
     Reader("read_request", _request_of, (*_VALUES, *_SECRETS)),

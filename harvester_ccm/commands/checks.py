@@ -33,7 +33,7 @@ from harvester_ccm.plan.service.ownership.orphans import (
 )
 from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
 from harvester_ccm.plan.service.ownership.virtual_ips import VIRTUAL_IP
-from harvester_ccm.plan.service.scope import is_served, is_served_by_us, primaries_of
+from harvester_ccm.plan.service.scope import has_our_address, is_in_scope, primaries_of
 from harvester_ccm.redaction import sanitize
 from harvester_ccm.remedies import credential_hint
 
@@ -149,7 +149,7 @@ def _node_addresses(seen: Seen) -> Iterator[Fault]:
     nodes = _nodes_by_address(seen.store)
     for service in seen.store.services.all():
         shown = [address for address in service.addresses if address in nodes]
-        if not shown or not is_served_by_us(service, seen.store.cluster):
+        if not shown or not is_in_scope(service, seen.store.cluster):
             continue
         for address in shown:
             if not seen.store.load_balancers.by_index(VIRTUAL_IP, address):
@@ -223,7 +223,7 @@ def _of_service(service: Service, cause: str, remedy: str) -> Fault:
 def _labels_as_settings(seen: Seen) -> Iterator[Fault]:
     """Yield the Services with a setting of this controller as a label, where nothing reads it."""
     for service in seen.store.services.all():
-        if service.spec.type != "LoadBalancer" or not is_served_by_us(service, seen.store.cluster):
+        if service.spec.type != "LoadBalancer" or not is_in_scope(service, seen.store.cluster):
             continue
         meta = service.metadata
         keys = [key for key in _SETTINGS if meta.label(key) is not None and meta.annotation(key) is None]
@@ -243,7 +243,7 @@ def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
             for address in {*service.addresses, *service.spec.external_ips} - of_nodes:
                 services.setdefault(address, []).append(service)
     for address, shown in services.items():
-        if len(shown) == 1 or not any(is_served_by_us(service, seen.store.cluster) for service in shown):
+        if len(shown) == 1 or not any(is_in_scope(service, seen.store.cluster) for service in shown):
             continue
         if len(list(seen.store.load_balancers.by_index(VIRTUAL_IP, address))) > 1:
             # Harvester has allocated it twice, which the plans say.
@@ -350,7 +350,7 @@ def _without_endpoint(seen: Seen) -> Iterator[Fault]:
 
 def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
     """Return the node that kube-vip has noted for the present address of a Service; empty if there is none."""
-    if cluster.announcer is Announcer.OTHER or not is_served(service) or not is_served_by_us(service, cluster):
+    if cluster.announcer is Announcer.OTHER or not has_our_address(service) or not is_in_scope(service, cluster):
         return ""
     note = read_seen(service)
     return note.node if note.status and note.read_address and not note.is_held else ""

@@ -154,7 +154,7 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
     match = snapshot.match
     spec = service.spec
     meta = service.metadata
-    in_use = match.claims[0] if match.load_balancer is not None else None
+    in_use = match.candidates[0] if match.load_balancer is not None else None
     return {
         "service": meta.key,
         "type": spec.type,
@@ -165,13 +165,13 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
         "loadBalancer": {**_load_balancer(in_use.load_balancer), "owner": in_use.reason} if in_use else None,
         "otherLoadBalancers": [
             {
-                "name": claim.load_balancer.metadata.name,
-                "ownership": str(claim.owner),
-                "reason": ". ".join(filter(None, (claim.reason, claim.remedy))),
-                "command": claim.command,
+                "name": candidate.load_balancer.metadata.name,
+                "ownership": str(candidate.owner),
+                "reason": ". ".join(filter(None, (candidate.reason, candidate.remedy))),
+                "command": candidate.command,
             }
-            for claim in match.claims
-            if claim is not in_use
+            for candidate in match.candidates
+            if candidate is not in_use
         ],
     }
 
@@ -242,8 +242,10 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
         case CreateLoadBalancer(name=name, body=body):
             return _write(f"create LoadBalancer {name}", diff({}, body))
         case ChangeLoadBalancer(name=name):
-            claims = snapshot.match.claims
-            current = next(claim.load_balancer for claim in claims if claim.load_balancer.metadata.name == name)
+            claims = snapshot.match.candidates
+            current = next(
+                candidate.load_balancer for candidate in claims if candidate.load_balancer.metadata.name == name
+            )
             after = changed_document(current, planned)
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(load_balancer=load_balancer):

@@ -36,7 +36,7 @@ DELETION_PAUSE: Final = 3.0
 log = structlog.get_logger(__name__)
 
 
-class _State(Struct):
+class _OrphanState(Struct):
     """In-memory state of an orphan; a restart begins its grace period again."""
 
     since: float = field(default_factory=loop_time)
@@ -48,7 +48,7 @@ class OrphanSnapshot(Struct, frozen=True):
     """Everything that the decision about an orphan depends on."""
 
     load_balancer: LoadBalancer
-    state: _State
+    state: _OrphanState
     grace_left: float
     """Seconds for which the caches must show it before anything is done."""
     pause_left: float
@@ -85,7 +85,7 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         self._guest = guest
         self._writes = BalancerWrites(harvester, self.caches.load_balancers, self.caches.cluster.namespace)
         self._settings = settings
-        self._states = ObjectStates(_State)
+        self._states = ObjectStates(_OrphanState)
         self._next_deletion = 0.0
         """Loop time before which no load balancer is deleted."""
         self.deleted = 0

@@ -199,7 +199,7 @@ class ServiceWrites:
         key = service.metadata.key
         match write:
             case PatchService(patch=patch, releases=releases):
-                if releases and not (snapshot.match.own or was_secondary(service)):
+                if releases and not (snapshot.match.own_load_balancers or was_secondary(service)):
                     # The list may lack a load balancer whose creation got no response.
                     await self._balancers.confirm_absence(snapshot.match.expected_name)
                 await self._patch(service, patch)

@@ -19,7 +19,7 @@ from harvester_ccm.plan.service.ownership.virtual_ips import (
     virtual_ips_of_load_balancer,
     virtual_ips_of_service,
 )
-from harvester_ccm.plan.service.scope import is_served_by_us
+from harvester_ccm.plan.service.scope import is_in_scope
 
 LINGER_SECONDS: Final = 120.0
 
@@ -77,7 +77,7 @@ class VirtualAddresses:
         self._remove(before - after, owner_of_load_balancer(old))
 
     def _of_service(self, service: Service | None) -> set[str]:
-        if service is None or not is_served_by_us(service, self._cluster):
+        if service is None or not is_in_scope(service, self._cluster):
             return set()
         return virtual_ips_of_service(service)
 

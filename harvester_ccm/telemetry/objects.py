@@ -16,7 +16,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import SHUTDOWN_TAINT, Reason
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership.owner import has_cluster_name
-from harvester_ccm.plan.service.scope import is_served_by_us
+from harvester_ccm.plan.service.scope import is_in_scope
 from harvester_ccm.telemetry.metrics import Labels, Reading, Telemetry
 
 _ORPHANED: Final = "orphaned"
@@ -40,7 +40,7 @@ class ServiceMetrics:
             return
         key = service.metadata.key
         now = time.time()
-        if new is not None and not new.addresses and is_served_by_us(new, self._caches.cluster):
+        if new is not None and not new.addresses and is_in_scope(new, self._caches.cluster):
             since = now
             if old is None and new.metadata.created is not None:
                 # A Service that this process did not see before has waited since its creation.
@@ -55,7 +55,7 @@ class ServiceMetrics:
 
     def _read(self) -> Iterator[Reading]:
         cluster = self._caches.cluster
-        managed = [service.metadata.key for service in self._caches.services.all() if is_served_by_us(service, cluster)]
+        managed = [service.metadata.key for service in self._caches.services.all() if is_in_scope(service, cluster)]
         reasons: dict[str, str] = {}
         for key in managed:
             # A Service with an address can wait as well.

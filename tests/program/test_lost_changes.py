@@ -10,7 +10,7 @@ from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DESCRIPTION, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
+from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, document_of
@@ -77,7 +77,7 @@ async def test_address_that_a_silent_watch_does_not_report_is_read_before_harves
         # Nothing of this object arrives but its creation, as over a connection that is half open.
         harvester.watch_drops = lambda _watch, kind: kind == "MODIFIED"
         program.create("web")
-        await asyncio.sleep(UNPROCESSED_GRACE_SECONDS + 5)
+        await asyncio.sleep(CONTROLLER_GRACE_SECONDS + 5)
         assert Reason.NOT_PROCESSED not in program.reasons()
         assert program.service("web")["status"]["loadBalancer"]["ingress"]
 

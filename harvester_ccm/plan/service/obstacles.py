@@ -14,10 +14,10 @@ from harvester_ccm.plan.service.messages import (
     harvester_mismatch,
     harvester_unavailable,
 )
-from harvester_ccm.plan.service.ownership.owner import foreign_note
+from harvester_ccm.plan.service.ownership.owner import foreign_warning
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
-from harvester_ccm.plan.service.scope import is_served, was_secondary
+from harvester_ccm.plan.service.scope import has_our_address, was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady
@@ -38,7 +38,7 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
     wish = HOLD if snapshot.is_new else LEAVE
     if snapshot.harvester_known and not snapshot.is_leaving:
         return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish, look_again_after=1.0)
-    if is_served(service) and not snapshot.is_leaving:
+    if has_our_address(service) and not snapshot.is_leaving:
         # For Services that have what they need, health checks and metrics report the outage.
         return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish)
     problem = snapshot.harvester_problem
@@ -59,11 +59,11 @@ def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
     conflict = snapshot.name_conflict
     if conflict is None:
         raise LookupError(f"no load balancer has the name or the address of Service {snapshot.service.metadata.key}")
-    return Desired(not_ready(foreign_note(conflict), snapshot), _leave_if_served(snapshot))
+    return Desired(not_ready(foreign_warning(conflict), snapshot), _leave_if_served(snapshot))
 
 
 def _leave_if_served(snapshot: ServiceSnapshot) -> Wish:
-    return LEAVE if is_served(snapshot.service) else HOLD
+    return LEAVE if has_our_address(snapshot.service) else HOLD
 
 
 def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:

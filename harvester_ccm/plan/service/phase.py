@@ -105,7 +105,7 @@ def _may_miss_load_balancer(snapshot: ServiceSnapshot) -> bool:
         return True
     # One whose creation got no response may be missing in a cache that is not current.
     is_leaving = snapshot.scope.role is Role.REMOVE
-    return is_leaving and snapshot.harvester_problem is not None and not snapshot.match.own
+    return is_leaving and snapshot.harvester_problem is not None and not snapshot.match.own_load_balancers
 
 
 def _phase_of_secondary(snapshot: ServiceSnapshot) -> Phase:

@@ -58,7 +58,7 @@ from harvester_ccm.plan.service.obstacles import (
     plan_unsupported,
     plan_wrong_harvester,
 )
-from harvester_ccm.plan.service.ownership.owner import allocated_addresses, foreign_note
+from harvester_ccm.plan.service.ownership.owner import allocated_addresses, foreign_warning
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, service_patch
 from harvester_ccm.plan.service.phase import Phase, phase_of
@@ -188,8 +188,8 @@ def _request_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None
     """Yield the Warnings about the request of a Service with a load balancer of its own."""
     yield from snapshot.request.problems
     yield snapshot.request.unknown_annotations
-    for claim in snapshot.match.foreign[:1]:
-        yield foreign_note(claim)
+    for candidate in snapshot.match.foreign[:1]:
+        yield foreign_warning(candidate)
     if snapshot.request.primary:
         yield sharing_of(snapshot).refusal
 
@@ -353,7 +353,7 @@ def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
     The first patch of the Service brings the record, and kube-vip's annotation becomes this controller's.
     """
     request = snapshot.request
-    is_own = request.address in snapshot.primary_allocated | allocated_addresses(snapshot.match.own)
+    is_own = request.address in snapshot.primary_allocated | allocated_addresses(snapshot.match.own_load_balancers)
     if snapshot.is_leaving or request.address_setting != ADDRESS_ANNOTATION or is_own:
         return {}
     return {REQUESTED_ADDRESS: f"{request.address} {snapshot.service.metadata.uid}"}

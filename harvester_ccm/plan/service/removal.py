@@ -29,7 +29,7 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
         return Desired(not_ready(_still_shared(users), snapshot))
     withdrawal = _withdrawal(snapshot)
     reported = _still_announced(snapshot)
-    if snapshot.match.undeleted:
+    if snapshot.match.own_undeleted:
         return _plan_deletion(snapshot, withdrawal).with_events(reported)
     if not _is_withdrawn(snapshot, withdrawal):
         # kube-vip must see the withdrawal before the release, also if the Service has no load balancer of its own.
@@ -46,7 +46,7 @@ def _plan_deletion(snapshot: ServiceSnapshot, withdrawal: Desired) -> Desired:
         # The patch by which that Service begins to share the address may be on its way.
         verdict = waits_for(Reason.SHARED_ADDRESS_PENDING)
         return replace(withdrawal, verdict=verdict, look_again_after=1.0)
-    deletion = next_deletion(snapshot.match.undeleted, snapshot.waited(Phase.LEAVING))
+    deletion = next_deletion(snapshot.match.own_undeleted, snapshot.waited(Phase.LEAVING))
     return replace(
         withdrawal,
         verdict=deletion.verdict,
@@ -78,7 +78,7 @@ def _is_announced_by_us(snapshot: ServiceSnapshot) -> bool:
     if seen.is_withdrawn or not has_other_class(snapshot.service):
         return True
     published = "" if snapshot.record is None else snapshot.record.address
-    ours = {published, *allocated_addresses(snapshot.match.own)} - {""}
+    ours = {published, *allocated_addresses(snapshot.match.own_load_balancers)} - {""}
     return not ours.isdisjoint({*seen.status, seen.read_address})
 
 
@@ -108,14 +108,14 @@ def _has_our_status(snapshot: ServiceSnapshot) -> bool:
     if not has_other_class(snapshot.service):
         return True
     published = "" if snapshot.record is None else snapshot.record.address
-    return not ({published, *allocated_addresses(snapshot.match.own), *snapshot.seen.leases}).isdisjoint(
+    return not ({published, *allocated_addresses(snapshot.match.own_load_balancers), *snapshot.seen.leases}).isdisjoint(
         snapshot.service.addresses
     )
 
 
 def _device_to_remove(snapshot: ServiceSnapshot) -> str | None:
     """Return empty if this controller wrote the device: the one of the network, or of the primary; else None."""
-    own = snapshot.match.own
+    own = snapshot.match.own_load_balancers
     requested = snapshot.request.network
     network = network_of(own[0], requested) if own else requested
     device = (snapshot.network_devices or {}).get(network, "")
@@ -133,7 +133,7 @@ def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
     if service.metadata.deleting or service.spec.type == "LoadBalancer" or seen.is_held or not seen.node:
         return None
     published = "" if snapshot.record is None else snapshot.record.address
-    allocated = allocated_addresses(snapshot.match.own)
+    allocated = allocated_addresses(snapshot.match.own_load_balancers)
     addresses = {*allocated, *seen.status, published} - {"", names.DHCP_ADDRESS}
     cause = (
         "kube-vip up to 1.2.3 does not withdraw an address when a Service is no longer of type LoadBalancer: "

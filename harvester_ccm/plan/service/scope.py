@@ -172,16 +172,16 @@ def _foreign_mark(service: Service, marks: _Marks) -> str:
     return f"annotation {keys[0]}" if keys else ""
 
 
-def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
-    """Return whether a Service whose load balancers are not known is served, as far as the Service itself shows it.
+def is_in_scope(service: Service, cluster: ClusterIdentity) -> bool:
+    """Return whether this controller serves a Service, as far as the Service itself shows it.
 
-    Tenants can write the finalizer, so it does not stand for a load balancer.
+    Its load balancers are not looked at. Tenants can write the finalizer, so it does not stand for a load balancer.
     """
     return scope_of(service, cluster, has_load_balancer=False).role is Role.SERVE
 
 
-def is_managed(service: Service, cluster: ClusterIdentity) -> bool:
-    """Return whether a Service whose load balancers are not known is served, or is being removed from Harvester."""
+def is_handled(service: Service, cluster: ClusterIdentity) -> bool:
+    """Return whether this controller serves or removes a Service, as far as the Service itself shows it."""
     if service.ready_condition is not None:
         return True
     return scope_of(service, cluster, has_load_balancer=False).is_managed
@@ -199,8 +199,8 @@ def has_other_class(service: Service) -> bool:
     return service.spec.load_balancer_class not in (None, LOAD_BALANCER_CLASS)
 
 
-def is_served(service: Service) -> bool:
-    """Return whether the Service has an address and the finalizer."""
+def has_our_address(service: Service) -> bool:
+    """Return whether the Service has an address and the finalizer: this controller, or the Go provider, served it."""
     return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 

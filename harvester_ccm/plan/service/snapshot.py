@@ -23,7 +23,7 @@ from harvester_ccm.plan.service.announcing.seen import Seen, read_seen
 from harvester_ccm.plan.service.announcing.sequence import Next, Timers, Wish, leases_of, next_step
 from harvester_ccm.plan.service.load_balancer.refused import Ports, Refused
 from harvester_ccm.plan.service.ownership.owner import (
-    Claim,
+    Candidate,
     LoadBalancerMatch,
     allocated_addresses,
     match_load_balancer,
@@ -41,7 +41,7 @@ from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
     Role,
     Scope,
-    is_served,
+    has_our_address,
     scope_of,
 )
 from harvester_ccm.plan.service.sharing.ranking import Ranking
@@ -114,8 +114,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Its annotations and fields."""
     backends: Backends
     """The nodes that may get traffic."""
-    holders: tuple[LoadBalancer, ...] = ()
-    """Load balancers of other Services with an address of this one or of its load balancers."""
+    other_load_balancers: tuple[LoadBalancer, ...] = ()
+    """Load balancers of other Services with an address of this Service, or of its load balancers."""
     pool_rights: PoolRights = PoolRights()
     """The IP pools in which an address can be requested."""
     pool: ObservedPool | None = None
@@ -178,11 +178,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return next_step(self.seen, self.record, wish, self.timers, self.cluster.announcer)
 
     @property
-    def name_conflict(self) -> Claim | None:
+    def name_conflict(self) -> Candidate | None:
         """The load balancer of another cluster that has the name or the address which this Service would get."""
-        for claim in self.match.foreign:
-            if claim.conflicts_with(self.service, self.match.expected_name):
-                return claim
+        for candidate in self.match.foreign:
+            if candidate.conflicts_with(self.service, self.match.expected_name):
+                return candidate
         return None
 
     @property
@@ -206,7 +206,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def may_delete_load_balancer(self) -> bool:
         """Whether a load balancer of the Service may be deleted by its plan: with the Service, or for another one."""
         is_replaced = self.wants_switch or bool(self.request.primary)
-        return bool(self.match.undeleted) and (self.is_leaving or is_replaced)
+        return bool(self.match.own_undeleted) and (self.is_leaving or is_replaced)
 
     @property
     def existing_primary(self) -> Service:
@@ -223,7 +223,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     @property
     def has_had_address(self) -> bool:
         """Whether the Service has had an address of a load balancer before, from this controller or another one."""
-        return is_served(self.service) if self.record is None else bool(self.record.address)
+        return has_our_address(self.service) if self.record is None else bool(self.record.address)
 
     @property
     def keeps_address(self) -> bool:
@@ -254,14 +254,14 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
         It is empty with DHCP as well: the plan itself clears an address that is not the lease.
         """
-        allocated = allocated_addresses(self.match.own)
+        allocated = allocated_addresses(self.match.own_load_balancers)
         is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
         return "" if is_allocated else self.shown_address
 
     @cached_property
     def taken_address(self) -> str:
         """The address that the Service shows and that Harvester has given to another load balancer; empty if none."""
-        if allocated_addresses(self.match.own):
+        if allocated_addresses(self.match.own_load_balancers):
             return ""
         published = self.record.address if self.record is not None and self.record.is_published else ""
         for address in (*self.service.addresses, published):
@@ -272,7 +272,9 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def allocated_to_others(self, address: str) -> tuple[LoadBalancer, ...]:
         """Return the load balancers of other Services to which Harvester has allocated an address."""
         return tuple(
-            holder for holder in self.holders if holder.allocated_ip == address and not holder.metadata.deleting
+            holder
+            for holder in self.other_load_balancers
+            if holder.allocated_ip == address and not holder.metadata.deleting
         )
 
     @property
@@ -309,7 +311,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         match=match,
         scope=scope_of(service, cluster, has_load_balancer=match.load_balancer is not None),
         request=request,
-        holders=_holders(store, seen, load_balancers, request.address),
+        other_load_balancers=_other_load_balancers(store, seen, load_balancers, request.address),
         pool_rights=store.pool_rights,
         machine_with_address=_machine_with(store, requested),
         holders_of_new=_holders_of_new(store, seen, record, match.given | primary_allocated),
@@ -344,7 +346,7 @@ def _owned_by(store: ServiceStore, primary: Service | None, cluster: ClusterIden
     """Return the load balancers that a primary owns."""
     if primary is None:
         return ()
-    return match_load_balancer(_candidates(store, primary, cluster), primary, cluster).own
+    return match_load_balancer(_candidates(store, primary, cluster), primary, cluster).own_load_balancers
 
 
 def _addresses_of_primary(
@@ -452,7 +454,7 @@ def addresses_read(seen: Seen) -> frozenset[str]:
     return frozenset({*listed, *seen.status} - {""})
 
 
-def _holders(
+def _other_load_balancers(
     store: ServiceStore, seen: Seen, own: tuple[LoadBalancer, ...], requested: str
 ) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
@@ -485,4 +487,4 @@ def _harvester_check(
     load_balancer = match.load_balancer
     if load_balancer is not None and request.workload_type in {WorkloadType.ANY, load_balancer.spec.workload_type}:
         return HarvesterCheck.OURS
-    return check_harvester(store, cluster, besides=match.own)
+    return check_harvester(store, cluster, besides=match.own_load_balancers)

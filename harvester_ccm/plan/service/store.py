@@ -11,7 +11,7 @@ from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import DHCP_ADDRESS
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
-from harvester_ccm.plan.service.announcing.sequence import read_seen
+from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.ownership.owner import service_key
 from harvester_ccm.plan.service.ownership.virtual_ips import (
     VIRTUAL_IP,

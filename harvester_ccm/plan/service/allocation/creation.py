@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.deletion import REPORTED_AFTER_SECONDS, deletion_remedy
-from harvester_ccm.plan.service.allocation.requested_address import Step, answer_to_request, seed_of
+from harvester_ccm.plan.service.allocation.requested_address import RequestStep, answer_to_request, seed_of
 from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     Desired,
@@ -54,10 +54,10 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
     if body is None:
         return while_waiting(snapshot, Desired(waits_for(Reason.HARVESTER_UNAVAILABLE)))
     answer = answer_to_request(snapshot)
-    if answer.step is Step.AWAIT_RIGHTS:
+    if answer.step is RequestStep.AWAIT_RIGHTS:
         waits = Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), look_again_after=RIGHTS_SECONDS)
         return while_waiting(snapshot, waits)
-    if answer.step is Step.WAIT and answer.warning is not None:
+    if answer.step is RequestStep.WAIT and answer.warning is not None:
         verdict = not_ready(answer.warning, snapshot)
         return while_waiting(snapshot, Desired(verdict, look_again_after=answer.look_again_after))
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
@@ -67,7 +67,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         waits_for(Reason.QUEUED),
         finalizer=Finalizer.ADD,
         write=_next_in_harvester(snapshot, create, answer.step),
-        reads_pool=answer.step is Step.READ_POOL,
+        reads_pool=answer.step is RequestStep.READ_POOL,
         events=(ignored, answer.warning, _lost(snapshot, create.name) or _ENSURING),
         look_again_after=CONTROLLER_GRACE_SECONDS,
     )
@@ -75,13 +75,13 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
 
 
 def _next_in_harvester(
-    snapshot: ServiceSnapshot, create: CreateLoadBalancer, step: Step
+    snapshot: ServiceSnapshot, create: CreateLoadBalancer, step: RequestStep
 ) -> CreateLoadBalancer | SeedPool | None:
     """Return the creation, or what comes before it: the pool is read, and then the address requested."""
     match step:
-        case Step.READ_POOL:
+        case RequestStep.READ_POOL:
             return None
-        case Step.SEED:
+        case RequestStep.SEED:
             return seed_of(snapshot)
     return create
 

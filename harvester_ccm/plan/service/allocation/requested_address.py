@@ -33,7 +33,7 @@ MACHINE_SECONDS: Final = 60.0
 """Time after which a Service is planned again whose address a Node or a VM has: no event shows that it has gone."""
 
 
-class Step(StrEnum):
+class RequestStep(StrEnum):
     """What has to be done next for the requested address of a Service without a load balancer."""
 
     CREATE = auto()
@@ -48,39 +48,39 @@ class Step(StrEnum):
     """Create nothing: Harvester cannot allocate the address."""
 
 
-class Answer(Struct, frozen=True):
+class RequestAnswer(Struct, frozen=True):
     """What becomes of a request."""
 
-    step: Step
+    step: RequestStep
     warning: EventMessage | None = None
     """Why the Service waits, or why the request is not made."""
     look_again_after: float | None = None
     """Seconds after which a Service that waits is planned again; None: when something changes."""
 
 
-_CREATE: Final = Answer(Step.CREATE)
+_CREATE: Final = RequestAnswer(RequestStep.CREATE)
 
 
-def answer_to_request(snapshot: ServiceSnapshot) -> Answer:
+def answer_to_request(snapshot: ServiceSnapshot) -> RequestAnswer:
     """Return what becomes of the request of a Service without a load balancer."""
     request, rights = snapshot.request, snapshot.pool_rights
     if not request.address or not _is_first_creation(snapshot):
         return _CREATE
     if request.ipam is not Ipam.POOL or not request.ip_pool:
-        return Answer(Step.CREATE, _cannot_be_requested(request, rights))
+        return RequestAnswer(RequestStep.CREATE, _cannot_be_requested(request, rights))
     if not rights.are_known:
-        return Answer(Step.AWAIT_RIGHTS)
+        return RequestAnswer(RequestStep.AWAIT_RIGHTS)
     if not rights.permit(request.ip_pool):
         return _CREATE
     refused = snapshot.remembered.refused_seed
     if refused is not None and (refused.pool, refused.address) == (request.ip_pool, request.address):
-        return Answer(Step.CREATE, _refused(request, refused.answer))
+        return RequestAnswer(RequestStep.CREATE, _refused(request, refused.answer))
     if snapshot.machine_with_address:
         warning = _in_use(request, f"{snapshot.machine_with_address} has it")
-        return Answer(Step.WAIT, warning, look_again_after=MACHINE_SECONDS)
+        return RequestAnswer(RequestStep.WAIT, warning, look_again_after=MACHINE_SECONDS)
     observed = snapshot.pool
     if observed is None or observed.name != request.ip_pool:
-        return Answer(Step.READ_POOL)
+        return RequestAnswer(RequestStep.READ_POOL)
     return _by_pool(snapshot, observed)
 
 
@@ -99,10 +99,10 @@ def _owner(snapshot: ServiceSnapshot) -> str:
 
 def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
     """Return whether the Service never had an address: otherwise it gets that one again."""
-    return not snapshot.match.own and not snapshot.has_had_address
+    return not snapshot.match.own_load_balancers and not snapshot.has_had_address
 
 
-def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> Answer:
+def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> RequestAnswer:
     """Return what becomes of a request by the state of the pool."""
     request = snapshot.request
     standing = standing_of(observed, request.address, _owner(snapshot))
@@ -110,13 +110,15 @@ def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> Answer:
         case Standing.SEEDED | Standing.BOOKED | Standing.REMEMBERED:
             return _CREATE
         case Standing.MISSING | Standing.NOT_READY:
-            return Answer(Step.WAIT, _no_pool(request))
+            return RequestAnswer(RequestStep.WAIT, _no_pool(request))
         case Standing.IN_USE:
-            return Answer(Step.WAIT, _in_use(request, _holder(snapshot, observed.pool)))
+            return RequestAnswer(RequestStep.WAIT, _in_use(request, _holder(snapshot, observed.pool)))
         case Standing.FREE:
             holder = _holder_of_free(snapshot, observed.pool)
-            return Answer(Step.WAIT, _in_use(request, holder)) if holder else Answer(Step.SEED)
-    return Answer(Step.WAIT, _never_free(request, observed.pool, standing))
+            return (
+                RequestAnswer(RequestStep.WAIT, _in_use(request, holder)) if holder else RequestAnswer(RequestStep.SEED)
+            )
+    return RequestAnswer(RequestStep.WAIT, _never_free(request, observed.pool, standing))
 
 
 def _holder(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:

@@ -14,7 +14,7 @@ from harvester_ccm.plan.service.snapshot import ServiceSnapshot, addresses_read
 
 def owners_of_claimed(snapshot: ServiceSnapshot) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of others to which Harvester has allocated an address that the Service shows."""
-    claimed = addresses_read(snapshot.seen) - allocated_addresses(snapshot.match.own)
+    claimed = addresses_read(snapshot.seen) - allocated_addresses(snapshot.match.own_load_balancers)
     owners = [owner for address in sorted(claimed) for owner in snapshot.allocated_to_others(address)]
     if not owners or not snapshot.request.primary or sharing_of(snapshot).gives_up:
         return tuple(owners)

@@ -41,8 +41,8 @@ class Mark(StrEnum):
     """There is no annotation, as with the Go provider, or the UID of this cluster is not known."""
 
 
-class Claim(Struct, frozen=True):
-    """A load balancer with the labels or the name of a Service, and its owner."""
+class Candidate(Struct, frozen=True):
+    """A load balancer that may be the one of a Service, because it has its labels or its name; and who owns it."""
 
     load_balancer: LoadBalancer
     owner: Owner
@@ -66,15 +66,15 @@ class LoadBalancerMatch(Struct, frozen=True):
     load_balancer: LoadBalancer | None = None
     """The one that serves the Service."""
     duplicates: tuple[LoadBalancer, ...] = ()
-    """Others with the owner annotation of this cluster, left by an interrupted rename or a restored Service."""
-    foreign: tuple[Claim, ...] = ()
-    """Those of other clusters that have this cluster's name in the label, or conflict with the Service."""
-    claims: tuple[Claim, ...] = ()
-    """All of them, the one that serves the Service first."""
+    """Further ones with the owner annotation of this cluster, left by an interrupted rename or a restored Service."""
+    foreign: tuple[Candidate, ...] = ()
+    """Load balancers of other clusters that have this cluster's name in the label, or conflict with the Service."""
+    candidates: tuple[Candidate, ...] = ()
+    """All load balancers that may be the one of the Service, first the one that serves it."""
 
     @property
-    def own(self) -> tuple[LoadBalancer, ...]:
-        """All that are deleted with the Service."""
+    def own_load_balancers(self) -> tuple[LoadBalancer, ...]:
+        """The load balancers that are deleted with the Service."""
         return self.duplicates if self.load_balancer is None else (self.load_balancer, *self.duplicates)
 
     @property
@@ -90,9 +90,9 @@ class LoadBalancerMatch(Struct, frozen=True):
         return frozenset({self.load_balancer.allocated_ip, announced} - {""})
 
     @property
-    def undeleted(self) -> tuple[LoadBalancer, ...]:
-        """Those of them that are not being deleted yet."""
-        return tuple(load_balancer for load_balancer in self.own if not load_balancer.metadata.deleting)
+    def own_undeleted(self) -> tuple[LoadBalancer, ...]:
+        """The own load balancers that are not being deleted yet."""
+        return tuple(load_balancer for load_balancer in self.own_load_balancers if not load_balancer.metadata.deleting)
 
 
 def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
@@ -147,7 +147,7 @@ def mark_of(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Mark:
     return Mark.OURS if annotated == cluster.uid else Mark.FOREIGN
 
 
-def claim_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Claim:
+def candidate_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Candidate:
     """Return the owner of a load balancer and the reason.
 
     The label must have this cluster's name: a clone has the same UIDs. Then an owner annotation decides. Without one
@@ -158,17 +158,19 @@ def claim_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
     if mark_of(load_balancer, cluster) is Mark.FOREIGN:
         annotated = load_balancer.metadata.annotation(names.LB_OWNER)
         reason = f"annotation {names.LB_OWNER} is {annotated}, and this cluster is {cluster.uid}"
-        return Claim(load_balancer, Owner.FOREIGN, reason)
+        return Candidate(load_balancer, Owner.FOREIGN, reason)
     proof = next(_proofs(load_balancer, service, cluster), None)
     if proof is None:
-        return Claim(load_balancer, Owner.UNPROVEN, _unproven_reason(load_balancer, cluster))
+        return Candidate(load_balancer, Owner.UNPROVEN, _unproven_reason(load_balancer, cluster))
     if label is None or label in cluster.names:
-        return Claim(load_balancer, Owner.OURS, proof)
+        return Candidate(load_balancer, Owner.OURS, proof)
     return _under_another_name(load_balancer, service, cluster, label)
 
 
-def _under_another_name(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity, label: str) -> Claim:
-    """Return the claim on a load balancer with the UIDs of this cluster and another cluster name in its label."""
+def _under_another_name(
+    load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity, label: str
+) -> Candidate:
+    """Return the owner of a load balancer with the UIDs of this cluster and another cluster name in its label."""
     meta = load_balancer.metadata
     if meta.name == name_for(service, cluster):
         reason = (
@@ -177,7 +179,7 @@ def _under_another_name(load_balancer: LoadBalancer, service: Service, cluster: 
         )
         remedy = f"If the cluster is not called {label!r} now, set the label back in Harvester"
         command = f"kubectl label --overwrite {_target(load_balancer)} {names.LB_CLUSTER}={shlex.quote(cluster.name)}"
-        return Claim(load_balancer, Owner.FOREIGN, reason, remedy, command)
+        return Candidate(load_balancer, Owner.FOREIGN, reason, remedy, command)
     reason = f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
     remedy = (
         f"If the cluster was renamed, start the controller with --former-cluster-names={label}. If another client has "
@@ -185,7 +187,7 @@ def _under_another_name(load_balancer: LoadBalancer, service: Service, cluster: 
         "exists (or a restored snapshot), clear status.loadBalancer of the Service, which then gets an address of its "
         "own"
     )
-    return Claim(load_balancer, Owner.FOREIGN, reason, remedy)
+    return Candidate(load_balancer, Owner.FOREIGN, reason, remedy)
 
 
 def _target(load_balancer: LoadBalancer) -> str:
@@ -248,18 +250,20 @@ def _unproven_reason(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> s
     return f"{text}, and this one is {cluster.name!r}"
 
 
-def _with_adoption(claim: Claim, current: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> Claim:
-    """Return the claim with the way in which a user makes the load balancer the Service's own, if that is possible.
+def _with_adoption(
+    candidate: Candidate, current: LoadBalancer | None, service: Service, cluster: ClusterIdentity
+) -> Candidate:
+    """Return the candidate with the way in which a user has the load balancer adopted, if that is possible.
 
     ``current`` is the load balancer that the Service has: of two of them, the controller keeps the one in use.
     """
-    load_balancer = claim.load_balancer
+    load_balancer = candidate.load_balancer
     is_foreign = mark_of(load_balancer, cluster) is Mark.FOREIGN
-    is_adoptable = claim.owner is Owner.UNPROVEN or is_foreign
+    is_adoptable = candidate.owner is Owner.UNPROVEN or is_foreign
     if not is_adoptable or service_key(load_balancer) != service.metadata.key or not cluster.uid:
-        return claim
+        return candidate
     target = _target(load_balancer)
-    condition = "it is this cluster's" if claim.owner is Owner.UNPROVEN else "that cluster no longer exists"
+    condition = "it is this cluster's" if candidate.owner is Owner.UNPROVEN else "that cluster no longer exists"
     first = ""
     if current is not None:
         first = f"stop the controller, delete load balancer {current.metadata.name} in Harvester, and "
@@ -269,7 +273,7 @@ def _with_adoption(claim: Claim, current: LoadBalancer | None, service: Service,
         f"{names.LB_SERVICE_UID}={service.metadata.uid} && "
         f"kubectl label --overwrite {target} {names.LB_CLUSTER}={shlex.quote(cluster.name)}"
     )
-    return replace(claim, remedy=f"If {condition}, {first}adopt it in Harvester", command=command)
+    return replace(candidate, remedy=f"If {condition}, {first}adopt it in Harvester", command=command)
 
 
 def match_load_balancer(
@@ -277,29 +281,29 @@ def match_load_balancer(
 ) -> LoadBalancerMatch:
     """Return which of the load balancers with the Service's labels or name serves it, and who owns the others."""
     expected_name = name_for(service, cluster)
-    claims = [claim_of(load_balancer, service, cluster) for load_balancer in load_balancers]
-    claims.sort(key=lambda claim: _preference(claim, service, expected_name))
-    ours = [claim.load_balancer for claim in claims if claim.owner is Owner.OURS]
+    candidates = [candidate_of(load_balancer, service, cluster) for load_balancer in load_balancers]
+    candidates.sort(key=lambda candidate: _preference(candidate, service, expected_name))
+    ours = [candidate.load_balancer for candidate in candidates if candidate.owner is Owner.OURS]
     current = ours[0] if ours else None
     # Without the owner annotation of this cluster, one is not certain enough for a deletion.
     duplicates = [duplicate for duplicate in ours[1:] if mark_of(duplicate, cluster) is Mark.OURS]
-    claims = [_with_adoption(claim, current, service, cluster) for claim in claims]
-    foreign = [claim for claim in claims if _concerns(claim, service, cluster, expected_name)]
-    return LoadBalancerMatch(expected_name, current, tuple(duplicates), tuple(foreign), tuple(claims))
+    candidates = [_with_adoption(candidate, current, service, cluster) for candidate in candidates]
+    foreign = [candidate for candidate in candidates if _concerns(candidate, service, cluster, expected_name)]
+    return LoadBalancerMatch(expected_name, current, tuple(duplicates), tuple(foreign), tuple(candidates))
 
 
-def _concerns(claim: Claim, service: Service, cluster: ClusterIdentity, expected_name: str) -> bool:
+def _concerns(candidate: Candidate, service: Service, cluster: ClusterIdentity, expected_name: str) -> bool:
     """Return whether a load balancer of another owner concerns the Service.
 
-    Clusters of other names may well have a Service of this name.
+    A Service of another cluster can have the same name.
     """
-    if claim.owner is not Owner.FOREIGN:
+    if candidate.owner is not Owner.FOREIGN:
         return False
-    return has_cluster_name(claim.load_balancer, cluster) or claim.conflicts_with(service, expected_name)
+    return has_cluster_name(candidate.load_balancer, cluster) or candidate.conflicts_with(service, expected_name)
 
 
 class _Preference(Struct, frozen=True, order=True):
-    """Sort key of claims: the one that serves the Service comes first."""
+    """Sort key of candidates: the one that serves the Service comes first."""
 
     is_not_ours: bool
     is_deleting: bool
@@ -308,13 +312,13 @@ class _Preference(Struct, frozen=True, order=True):
     name: str
 
 
-def _preference(claim: Claim, service: Service, expected_name: str) -> _Preference:
-    load_balancer = claim.load_balancer
-    name = claim.load_balancer.metadata.name
+def _preference(candidate: Candidate, service: Service, expected_name: str) -> _Preference:
+    load_balancer = candidate.load_balancer
+    name = candidate.load_balancer.metadata.name
     held = (load_balancer.allocated_ip, load_balancer.address)
     is_in_use = bool(service.addresses) and service.addresses[0] in held
     return _Preference(
-        is_not_ours=claim.owner is not Owner.OURS,
+        is_not_ours=candidate.owner is not Owner.OURS,
         is_deleting=load_balancer.metadata.deleting,
         has_other_address=not is_in_use,
         has_other_name=name != expected_name,
@@ -322,14 +326,14 @@ def _preference(claim: Claim, service: Service, expected_name: str) -> _Preferen
     )
 
 
-def foreign_note(claim: Claim) -> EventMessage:
+def foreign_warning(candidate: Candidate) -> EventMessage:
     """Return the Warning about a load balancer of another cluster."""
-    meta = claim.load_balancer.metadata
+    meta = candidate.load_balancer.metadata
     cause = (
         f"Load balancer {meta.name} in namespace {meta.namespace} of Harvester has the name, the labels or the address "
-        f"of this Service, but another owner, and is not changed: {claim.reason}"
+        f"of this Service, but another owner, and is not changed: {candidate.reason}"
     )
-    return EventMessage("Warning", Reason.OWNERSHIP_CONFLICT, cause, claim.remedy, claim.command)
+    return EventMessage("Warning", Reason.OWNERSHIP_CONFLICT, cause, candidate.remedy, candidate.command)
 
 
 def service_key(load_balancer: LoadBalancer) -> str:

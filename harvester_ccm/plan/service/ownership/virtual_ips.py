@@ -13,7 +13,7 @@ from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
 from harvester_ccm.plan.service.announcing.record import read_record
-from harvester_ccm.plan.service.scope import is_served_by_us
+from harvester_ccm.plan.service.scope import is_in_scope
 
 VIRTUAL_IP: Final = "virtual IP"
 """Index of Services and load balancers."""
@@ -34,7 +34,7 @@ class VirtualIPIndex(Struct, frozen=True):
     def owner(self, address: str) -> str:
         """Return the object that has the address; empty if it is no virtual IP."""
         for service in self.services.by_index(VIRTUAL_IP, address):
-            if is_served_by_us(service, self.cluster):
+            if is_in_scope(service, self.cluster):
                 return owner_of_service(service)
         for load_balancer in self.load_balancers.by_index(VIRTUAL_IP, address):
             return owner_of_load_balancer(load_balancer)

@@ -17,8 +17,8 @@ from harvester_ccm.plan.service.ownership.owner import allocated_addresses
 from harvester_ccm.plan.service.request import invalid_value, is_in_network, primary_reference, requested_network
 from harvester_ccm.plan.service.scope import (
     has_other_class,
-    is_managed,
-    is_served_by_us,
+    is_handled,
+    is_in_scope,
     may_share,
     primary_label,
 )
@@ -106,7 +106,7 @@ def _obstacle(snapshot: ServiceSnapshot, primary: Service) -> EventMessage | Non
         return _rejected(
             f"Service {key} is being deleted", "Name another primary, or give this Service its own address"
         )
-    if not is_served_by_us(primary, snapshot.cluster):
+    if not is_in_scope(primary, snapshot.cluster):
         return _rejected(f"Service {key} has no load balancer of Harvester", "Its type must be LoadBalancer")
     if is_in_network(service.metadata.annotation(names.NETWORK), primary.metadata.annotation(names.NETWORK)):
         return None
@@ -122,7 +122,7 @@ def _rejected(cause: str, remedy: str) -> EventMessage:
 
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     """Return the keys of the Services that still have the address of this one, which its load balancers hold."""
-    own = snapshot.match.own
+    own = snapshot.match.own_load_balancers
     if not own:
         return []
     label = primary_label(snapshot.service.metadata.key)
@@ -139,7 +139,7 @@ def managed_secondaries(snapshot: ServiceSnapshot) -> list[Service]:
 
     Any other Service has nothing of this address: what is written on it is its tenant's.
     """
-    return [secondary for secondary in snapshot.own_secondaries if is_managed(secondary, snapshot.cluster)]
+    return [secondary for secondary in snapshot.own_secondaries if is_handled(secondary, snapshot.cluster)]
 
 
 def _uses_address(secondary: Service, held: Set[str]) -> bool:

@@ -19,8 +19,8 @@ from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
-    is_managed,
-    is_served_by_us,
+    is_handled,
+    is_in_scope,
     may_share,
     primaries_of,
     primary_label,
@@ -95,7 +95,7 @@ def _takes_part(secondary: Service, primary: Service, cluster: ClusterIdentity, 
 
     One that has the address keeps it in any network, and although it asks for another IP family now.
     """
-    if not is_served_by_us(secondary, cluster) or not may_share(secondary, primary.metadata.key, cluster):
+    if not is_in_scope(secondary, cluster) or not may_share(secondary, primary.metadata.key, cluster):
         return False
     if not is_new:
         return True
@@ -199,7 +199,7 @@ def _read_by_others(service: Service, cluster: ClusterIdentity) -> tuple[object,
     meta = service.metadata
     seen = read_seen(service)
     state = (meta.uid, meta.creation_timestamp, meta.deleting, meta.has_finalizer(names.SERVICE_FINALIZER))
-    scope = (is_served_by_us(service, cluster), is_managed(service, cluster), service.ready_condition is None)
+    scope = (is_in_scope(service, cluster), is_handled(service, cluster), service.ready_condition is None)
     shared = (primary_reference(service), meta.label(names.PRIMARY_SERVICE_LABEL), service.addresses)
     network = meta.annotation(names.NETWORK)
     return (*state, *scope, *shared, service.spec, network, seen.address_annotation, seen.ignored, seen.device)

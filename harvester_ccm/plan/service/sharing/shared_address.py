@@ -26,7 +26,7 @@ from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warni
 from harvester_ccm.plan.service.obstacles import without_addresses
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import requested_network
-from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
+from harvester_ccm.plan.service.scope import is_in_scope, primary_label, was_secondary
 from harvester_ccm.plan.service.sharing.permission import Sharing, sharing_of
 from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -43,7 +43,7 @@ def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
     primary = snapshot.existing_primary
     of_primary = read_seen(primary)
     events = _warnings(snapshot, primary, of_primary, address)
-    if snapshot.match.undeleted:
+    if snapshot.match.own_undeleted:
         return _plan_own_deletion(snapshot, address).with_events(*events)
     desired = Desired(
         Ready((address,), f"The load balancer has address {address}"),
@@ -119,7 +119,7 @@ def _plan_own_deletion(snapshot: ServiceSnapshot, address: str) -> Desired:
     if snapshot.secondary_in_progress:
         # The patch by which another Service begins to share the address of this one may be on its way.
         return Desired(waits_for(Reason.SHARED_ADDRESS_PENDING), wish, look_again_after=1.0)
-    deletion = next_deletion(snapshot.match.undeleted, snapshot.waited(Phase.SHARING))
+    deletion = next_deletion(snapshot.match.own_undeleted, snapshot.waited(Phase.SHARING))
     return Desired(
         deletion.verdict,
         wish,
@@ -199,7 +199,7 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
         return False
     if primary.addresses and primary.addresses[:1] != service.addresses[:1]:
         return False
-    return is_served_by_us(primary, snapshot.cluster)
+    return is_in_scope(primary, snapshot.cluster)
 
 
 def _given_up(snapshot: ServiceSnapshot, waiting: Waiting) -> Desired:

@@ -149,7 +149,10 @@ MESSAGES: dict[str, Said] = {
         "fail to get ip from pool lan", Allocation(Stage.FAILED), Reason.ALLOCATION_FAILED, ("pool lan",)
     ),
     "name of a pool in the middle of a message": Said(
-        "x: fail to get ip from pool lan, error: x", Allocation(Stage.FAILED), Reason.ALLOCATION_FAILED, ("pool lan",)
+        "x: fail to get ip from pool lan, error: x",
+        Allocation(Stage.FAILED),
+        Reason.ALLOCATION_FAILED,
+        ("pool lan",),
     ),
     "not processed": Said(None, Allocation(Stage.NOT_PROCESSED), Reason.NOT_PROCESSED, ("harvester-load-balancer",)),
     "pool written by another worker": Said(
@@ -220,7 +223,10 @@ MESSAGES: dict[str, Said] = {
         ("kube-vip runs",),
     ),
     "no Service in Harvester yet": Said(
-        "service is not existing", Allocation(Stage.NOT_ANNOUNCED), Reason.ANNOUNCEMENT_PENDING, ("kube-vip runs",)
+        "service is not existing",
+        Allocation(Stage.NOT_ANNOUNCED),
+        Reason.ANNOUNCEMENT_PENDING,
+        ("kube-vip runs",),
     ),
 }
 
@@ -253,7 +259,12 @@ def test_message_of_harvester_becomes_a_warning(row: Said) -> None:
         assert event.answer == (f"Harvester: {row.message}" if row.message else "")
 
 
-IN_PROGRESS: Final = {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.DUPLICATE}
+IN_PROGRESS: Final = {
+    Stage.NOT_PROCESSED,
+    Stage.POOL_NOT_WRITTEN,
+    Stage.ALLOCATING,
+    Stage.DUPLICATE,
+}
 PASSING: Final = {*IN_PROGRESS, Stage.NOT_ANNOUNCED}
 REFUSED: Final = {Stage.NO_MATCHING_POOL, Stage.POOL_NOT_READY, Stage.POOL_EXHAUSTED}
 

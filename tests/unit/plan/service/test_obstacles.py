@@ -234,7 +234,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "its address was given to another one": (
-        World(served(), facts={"holders": (HOLDER,)}),
+        World(served(), facts={"other_load_balancers": (HOLDER,)}),
         Plan(
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
@@ -251,7 +251,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "its address was given to another one, although kube-vip ignores the Service": (
-        World(served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"holders": (HOLDER,)}),
+        World(served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"other_load_balancers": (HOLDER,)}),
         Plan(
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
@@ -268,7 +268,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "its address was given to another one, after Harvester announced it": (
-        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED), facts={"holders": (HOLDER,)}),
+        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED), facts={"other_load_balancers": (HOLDER,)}),
         Plan(
             Phase.ADDRESS_TAKEN,
             "NotReady AddressNotAllocated",
@@ -282,7 +282,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
         World(
             served(condition=False, annotations={REQUESTED_ADDRESS: ADDRESS}),
             (marked(),),
-            {"holders": (HOLDER,)},
+            {"other_load_balancers": (HOLDER,)},
         ),
         Plan(
             Phase.ADDRESS_TAKEN,
@@ -417,7 +417,7 @@ def test_service_that_cannot_be_served(world: World, expected: Plan) -> None:
 
 
 def test_address_that_was_given_away_is_named_with_its_new_holder() -> None:
-    (message,) = messages(plan(served(), holders=(HOLDER,)))
+    (message,) = messages(plan(served(), other_load_balancers=(HOLDER,)))
     assert f"Address {ADDRESS} is withdrawn: Harvester has given it to other" in message
 
 

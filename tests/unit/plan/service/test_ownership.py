@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     LB_SERVICE_UUID,
 )
-from harvester_ccm.plan.service.ownership.owner import Owner, claim_of, load_balancer_name, match_load_balancer
+from harvester_ccm.plan.service.ownership.owner import Owner, candidate_of, load_balancer_name, match_load_balancer
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 NO_UID = ClusterIdentity(name="demo", namespace="vms")
@@ -89,7 +89,7 @@ ROWS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
 
 @pytest.mark.parametrize(("load_balancer", "cluster", "owner"), ROWS.values(), ids=ROWS.keys())
 def test_owner(load_balancer: LoadBalancer, cluster: ClusterIdentity, owner: Owner) -> None:
-    assert claim_of(load_balancer, service(), cluster).owner is owner
+    assert candidate_of(load_balancer, service(), cluster).owner is owner
 
 
 WITH_ITS_ADDRESS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
@@ -110,7 +110,7 @@ WITH_ITS_ADDRESS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
 def test_owner_if_the_service_has_the_address(
     load_balancer: LoadBalancer, cluster: ClusterIdentity, owner: Owner
 ) -> None:
-    assert claim_of(load_balancer, served(), cluster).owner is owner
+    assert candidate_of(load_balancer, served(), cluster).owner is owner
 
 
 PROOFS: dict[str, tuple[LoadBalancer, Service, str]] = {
@@ -136,8 +136,8 @@ PROOFS: dict[str, tuple[LoadBalancer, Service, str]] = {
 
 @pytest.mark.parametrize(("load_balancer", "owner", "reason"), PROOFS.values(), ids=PROOFS.keys())
 def test_proof(load_balancer: LoadBalancer, owner: Service, reason: str) -> None:
-    claim = claim_of(load_balancer, owner, CLUSTER)
-    assert (claim.owner, claim.reason, claim.remedy) == (Owner.OURS, reason, "")
+    candidate = candidate_of(load_balancer, owner, CLUSTER)
+    assert (candidate.owner, candidate.reason, candidate.remedy) == (Owner.OURS, reason, "")
 
 
 UNPROVEN: dict[str, tuple[LoadBalancer, ClusterIdentity, str]] = {
@@ -162,26 +162,26 @@ UNPROVEN: dict[str, tuple[LoadBalancer, ClusterIdentity, str]] = {
 
 @pytest.mark.parametrize(("load_balancer", "cluster", "reason"), UNPROVEN.values(), ids=UNPROVEN.keys())
 def test_reason_without_a_proof(load_balancer: LoadBalancer, cluster: ClusterIdentity, reason: str) -> None:
-    claim = claim_of(load_balancer, service(), cluster)
-    assert claim.owner is Owner.UNPROVEN
-    assert reason in claim.reason
+    candidate = candidate_of(load_balancer, service(), cluster)
+    assert candidate.owner is Owner.UNPROVEN
+    assert reason in candidate.reason
 
 
 def test_load_balancer_of_a_renamed_or_cloned_cluster_says_what_to_do() -> None:
     name = load_balancer_name("old", "shop", "web", UID)
-    (claim,) = match_load_balancer([marked(name=name, labels={LB_CLUSTER: "old"})], service(), CLUSTER).claims
-    assert claim.owner is Owner.FOREIGN
-    assert "--former-cluster-names=old" in claim.remedy
-    assert f"has changed label {LB_CLUSTER} in Harvester, set it back" in claim.remedy
-    assert claim.command == ""
+    (candidate,) = match_load_balancer([marked(name=name, labels={LB_CLUSTER: "old"})], service(), CLUSTER).candidates
+    assert candidate.owner is Owner.FOREIGN
+    assert "--former-cluster-names=old" in candidate.remedy
+    assert f"has changed label {LB_CLUSTER} in Harvester, set it back" in candidate.remedy
+    assert candidate.command == ""
 
 
 def test_changed_label_of_a_load_balancer_is_set_back() -> None:
     """The name of the load balancer has the name of the cluster as it is, so the cluster was not renamed."""
-    (claim,) = match_load_balancer([marked(labels={LB_CLUSTER: "prod"})], service(), CLUSTER).claims
-    assert claim.owner is Owner.FOREIGN
-    assert claim.reason.endswith("the label was changed later")
-    assert claim.command == (
+    (candidate,) = match_load_balancer([marked(labels={LB_CLUSTER: "prod"})], service(), CLUSTER).candidates
+    assert candidate.owner is Owner.FOREIGN
+    assert candidate.reason.endswith("the label was changed later")
+    assert candidate.command == (
         f"kubectl label --overwrite -n vms loadbalancers.loadbalancer.harvesterhci.io {LB_NAME} {LB_CLUSTER}=demo"
     )
 
@@ -197,18 +197,18 @@ ADOPTIONS: dict[str, tuple[LoadBalancer, str]] = {
 
 @pytest.mark.parametrize(("load_balancer", "remedy"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
 def test_load_balancer_can_be_adopted_by_a_command(load_balancer: LoadBalancer, remedy: str) -> None:
-    (claim,) = match_load_balancer([load_balancer], service(), CLUSTER).claims
-    assert claim.remedy == remedy
+    (candidate,) = match_load_balancer([load_balancer], service(), CLUSTER).candidates
+    assert candidate.remedy == remedy
     name = load_balancer.metadata.name
     target = f"--overwrite -n vms loadbalancers.loadbalancer.harvesterhci.io {name}"
-    assert claim.command == (
+    assert candidate.command == (
         f"kubectl annotate {target} {LB_OWNER}=cluster-uid {LB_SERVICE_UID}={UID} && "
         f"kubectl label {target} {LB_CLUSTER}=demo"
     )
 
 
 def test_adoption_next_to_a_load_balancer_in_use_deletes_that_first() -> None:
-    claims = match_load_balancer([allocated(), of_go("demo-shop-web-00000000")], service(), CLUSTER).claims
+    claims = match_load_balancer([allocated(), of_go("demo-shop-web-00000000")], service(), CLUSTER).candidates
     assert f"stop the controller, delete load balancer {LB_NAME} in Harvester, and adopt it" in claims[1].remedy
 
 
@@ -223,8 +223,8 @@ NOT_ADOPTABLE: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
 def test_load_balancer_that_cannot_be_adopted_has_no_command(
     load_balancer: LoadBalancer, cluster: ClusterIdentity
 ) -> None:
-    (claim,) = match_load_balancer([load_balancer], service(), cluster).claims
-    assert claim.command == ""
+    (candidate,) = match_load_balancer([load_balancer], service(), cluster).candidates
+    assert candidate.command == ""
 
 
 CONCERNS: dict[str, tuple[LoadBalancer, Service, bool]] = {
@@ -258,9 +258,9 @@ def test_load_balancer_of_another_owner_concerns_the_service(
 def test_load_balancers_that_are_deleted_with_the_service() -> None:
     deleting = allocated(name=SECOND, uid="2", deleting=True)
     match = match_load_balancer([allocated(), deleting], served(), CLUSTER)
-    assert match.own == (allocated(), deleting)
-    assert match.undeleted == (allocated(),)
-    assert match_load_balancer([], served(), CLUSTER).own == ()
+    assert match.own_load_balancers == (allocated(), deleting)
+    assert match.own_undeleted == (allocated(),)
+    assert match_load_balancer([], served(), CLUSTER).own_load_balancers == ()
 
 
 def test_load_balancer_whose_address_is_in_use_is_chosen() -> None:
@@ -276,7 +276,7 @@ def test_load_balancer_that_is_being_deleted_is_not_chosen() -> None:
 
 def test_second_load_balancer_without_the_owner_annotation_is_no_duplicate() -> None:
     match = match_load_balancer([allocated(), of_go(SECOND)], served(), CLUSTER)
-    assert (match.duplicates, len(match.claims)) == ((), 2)
+    assert (match.duplicates, len(match.candidates)) == ((), 2)
 
 
 @given(

@@ -137,21 +137,24 @@ WORLDS: dict[str, tuple[World, Phase]] = {
         World(service(annotations={IPAM: "x"}), facts={"harvester_check": HarvesterCheck.MISMATCH}),
         Phase.WRONG_HARVESTER,
     ),
-    "its address was given to another": (World(served(), facts={"holders": (HOLDER,)}), Phase.ADDRESS_TAKEN),
+    "its address was given to another": (
+        World(served(), facts={"other_load_balancers": (HOLDER,)}),
+        Phase.ADDRESS_TAKEN,
+    ),
     "its address was given to another, its load balancer waits": (
-        World(served(), (marked(),), {"holders": (HOLDER,)}),
+        World(served(), (marked(),), {"other_load_balancers": (HOLDER,)}),
         Phase.ADDRESS_TAKEN,
     ),
     "its address was given to another, unsupported": (
-        World(served(annotations={IPAM: "x"}), facts={"holders": (HOLDER,)}),
+        World(served(annotations={IPAM: "x"}), facts={"other_load_balancers": (HOLDER,)}),
         Phase.ADDRESS_TAKEN,
     ),
     "its address is that of another one that is being deleted": (
-        World(served(), facts={"holders": (load_balancer("other", ip=ADDRESS, deleting=True),)}),
+        World(served(), facts={"other_load_balancers": (load_balancer("other", ip=ADDRESS, deleting=True),)}),
         Phase.NEW,
     ),
     "two load balancers with its address": (
-        World(served(), (allocated(),), {"holders": (HOLDER,)}),
+        World(served(), (allocated(),), {"other_load_balancers": (HOLDER,)}),
         Phase.ANNOUNCED_BY_KUBE_VIP,
     ),
     "a Node has its new address": (

@@ -178,9 +178,9 @@ def test_new_address_that_an_older_load_balancer_has_is_not_published() -> None:
     """Harvester can lose the record of an address, and allocate it again."""
     older = made_at("2020-01-01T00:00:00Z", load_balancer("older", uid="older", ip=ADDRESS, pool="vlan100"))
     newer = made_at("2026-01-01T00:00:00Z", allocated())
-    plan = plan_service(snapshot_of(WAITING, newer, holders=(older,)))
+    plan = plan_service(snapshot_of(WAITING, newer, other_load_balancers=(older,)))
     assert isinstance(plan.verdict, NotReady)
     assert ADDRESS not in str(short_write(plan.write))
-    published = plan_service(snapshot_of(served(), newer, holders=(older,)))
+    published = plan_service(snapshot_of(served(), newer, other_load_balancers=(older,)))
     assert isinstance(published.verdict, NotReady)
     assert "ingress" not in str(short_write(published.write)), "its clients use it"

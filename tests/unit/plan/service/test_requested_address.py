@@ -277,7 +277,7 @@ def test_message_about_an_address_in_use_names_only_load_balancers_of_the_namesp
 
 def test_address_that_the_pool_has_lost_is_in_use() -> None:
     holder = load_balancer("other", uid="other", ip=WANTED, pool="lan")
-    assert "load balancer other in Harvester has it" in warning(PREPARED, holders=(holder,), **facts())
+    assert "load balancer other in Harvester has it" in warning(PREPARED, other_load_balancers=(holder,), **facts())
 
 
 def test_address_of_a_service_whose_load_balancer_is_replaced_is_in_use() -> None:

@@ -523,7 +523,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
         Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
     ),
     "the primary lost its address, which another load balancer has": (
-        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "holders": (HOLDER,)}),
+        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "other_load_balancers": (HOLDER,)}),
         Plan(
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
@@ -573,11 +573,11 @@ PENDING: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "the load balancer of the primary belongs to others: the secondary keeps the address as its primary does": (
-        World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,)}),
+        World(SHARING, facts={"primary": PRIMARY, "other_load_balancers": (CLONED,)}),
         Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=60.0),
     ),
     "the load balancer of the primary belongs to others for 60 s": (
-        World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,), "waited": 60.0}),
+        World(SHARING, facts={"primary": PRIMARY, "other_load_balancers": (CLONED,), "waited": 60.0}),
         Plan(
             Phase.SHARING_PENDING,
             "NotReady SharedAddressPending",
@@ -721,7 +721,7 @@ OF_PRIMARY: Final = allocated(PRIMARY, name="demo-shop-main-1", uid="lb-main")
 """The load balancer that has the address."""
 FORMER: dict[str, tuple[World, Plan]] = {
     "the address is withdrawn": (
-        World(served(labels=SHARED), facts={"holders": (OF_PRIMARY,)}),
+        World(served(labels=SHARED), facts={"other_load_balancers": (OF_PRIMARY,)}),
         Plan(
             Phase.ADDRESS_TAKEN,
             "NotReady SharedAddressPending",
@@ -738,7 +738,10 @@ FORMER: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "with the device": (
-        World(served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"}), facts={"holders": (OF_PRIMARY,)}),
+        World(
+            served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"}),
+            facts={"other_load_balancers": (OF_PRIMARY,)},
+        ),
         Plan(
             Phase.ADDRESS_TAKEN,
             "NotReady SharedAddressPending",
@@ -758,7 +761,7 @@ FORMER: dict[str, tuple[World, Plan]] = {
     "withdrawn": (
         World(
             service(ours=True, address=ADDRESS, annotations=WITHDRAWN, labels=SHARED),
-            facts={"holders": (OF_PRIMARY,), "since": 1.0},
+            facts={"other_load_balancers": (OF_PRIMARY,), "since": 1.0},
         ),
         Plan(
             Phase.ADDRESS_TAKEN,
@@ -775,7 +778,7 @@ FORMER: dict[str, tuple[World, Plan]] = {
     "Harvester announced it": (
         World(
             service(ours=True, address=ADDRESS, annotations=SUPPRESSED, labels=SHARED),
-            facts={"holders": (OF_PRIMARY,)},
+            facts={"other_load_balancers": (OF_PRIMARY,)},
         ),
         Plan(
             Phase.ADDRESS_TAKEN,

@@ -205,14 +205,14 @@ def test_load_balancer_is_found(candidate: LoadBalancer, cluster: ClusterIdentit
     others = [load_balancer("other", uid="other"), OF_API]
     snapshot = observe(listed_store([service()], [*others, candidate], None), service(), cluster)
     assert snapshot.match.load_balancer == candidate
-    assert [claim.load_balancer for claim in snapshot.match.claims] == [candidate]
+    assert [claim.load_balancer for claim in snapshot.match.candidates] == [candidate]
 
 
 def test_holders_of_the_address_are_load_balancers_of_others() -> None:
     holder = load_balancer("other", uid="other", ip=ADDRESS)
     elsewhere = load_balancer("elsewhere", uid="elsewhere", ip="10.0.0.9")
     snapshot = observe(listed_store([served()], [allocated(), holder, elsewhere], None), served(), CLUSTER)
-    assert snapshot.holders == (holder,)
+    assert snapshot.other_load_balancers == (holder,)
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
     assert snapshot.allocated_to_others("10.0.0.9") == ()
 
