@@ -92,8 +92,9 @@ STEADY_SECONDS: Final = 4.0
 class Cluster:
     """A stage with the real kube-vip."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, version: Version) -> None:
         self.stage = stage
+        self.version = version
 
     async def create(self, *names: str, port: int = 80, annotations: dict[str, str] | None = None) -> None:
         """Create Services at once, each with an endpoint."""
@@ -274,13 +275,17 @@ async def overwritten_address(cluster: Cluster) -> None:
 
 
 async def other_type(cluster: Cluster) -> None:
-    """A Service that is no longer of type LoadBalancer: kube-vip keeps the address, and an Event reports it"""
+    """A Service that is no longer of type LoadBalancer: kube-vip up to 1.2.3 keeps the address, as an Event says"""
     await cluster.create("internal")
     (address,) = await cluster.announces("internal")
     await cluster.stage.change_service("internal", {"spec": {"type": "ClusterIP"}})
     event = await cluster.stage.hears("internal", Reason.STILL_ANNOUNCED)
-    if address not in event.message or address not in announced_addresses():
-        raise TimeoutError(f"kube-vip removed {address}, and the Event is: {event.message}")
+    if address not in event.message or "up to 1.2.3" not in event.message:
+        raise TimeoutError(f"the Event is: {event.message}")
+    if cluster.version >= NEWEST:
+        await cluster.withdraws(address)
+    elif address not in announced_addresses():
+        raise TimeoutError(f"kube-vip removed {address}")
 
 
 async def changed_policy(cluster: Cluster) -> None:
@@ -396,9 +401,9 @@ async def _run_cases(
     async with open_stage(directory, version, settings) as stage:
         await stage.harvester.create_pool("lan", pool)
         await stage.logged(stage.run(flags=ANNOUNCER), "service controller started")
-        cluster = Cluster(stage)
+        cluster = Cluster(stage, version_of(version))
         for case in cases:
-            if not _is_played(case, version_of(version)):
+            if not _is_played(case, cluster.version):
                 continue
             began, result = asyncio.get_running_loop().time(), "ok"
             try:
@@ -419,11 +424,8 @@ def _is_played(case: Case, version: Version) -> bool:
     if case is switched_type:
         # Those between stay silent about an address that was withdrawn, and an Event says so.
         return version < (1, 0, 1) or version >= (1, 1, 2)
-    if case is changed_policy and version >= (1, 0, 1):
-        # Those before 1.2 lose an address now and then: nothing shows that to a controller.
-        return version >= (1, 2, 0)
-    # The newest one withdraws the address when the type changes.
-    return case is not other_type or version < NEWEST
+    # Those before 1.2 lose an address now and then: nothing shows that to a controller.
+    return case is not changed_policy or version < (1, 0, 1) or version >= (1, 2, 0)
 
 
 @asynccontextmanager
