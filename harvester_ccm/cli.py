@@ -4,9 +4,10 @@ The only module that reads ``sys.argv`` and the environment. A credential plugin
 
 The exit codes of the Go provider: 0 after SIGTERM, 255 when the file of --cloud-config cannot be used (the run
 raises ``CredentialError``, only for Harvester), 1 for everything else. Commands have their own exit codes
-(``harvester_ccm.commands``).
+(``harvester_ccm.commands``), also one that does not exist.
 """
 
+import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm import __version__
-from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION, Invocation
+from harvester_ccm.commands import COMMANDS, EXIT_OK, EXIT_USAGE, HELP, VERSION, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import build_settings, help_text, parse_command_line
@@ -31,6 +32,8 @@ EXIT_CLOSED_PIPE: Final = 141
 
 TITLES: Final = {**{name: name for name in PROGRAM_NAMES}, "kubectl-harvester_ccm": f"kubectl {PROGRAM}"}
 """Names of the executable, and the name in the help for each."""
+OTHER_NAMES: Final = {"describe": "explain"}
+"""Names that kubectl has for a command."""
 HINT: Final = "--help lists commands and flags; flags in .Values.extraArgs of the Helm chart are written --name=value"
 
 log = structlog.get_logger(__name__)
@@ -51,8 +54,11 @@ def main(
     match words:
         case ["help", name, *_] if not name.startswith("-"):
             words = [name, "--help"]
-        case ["help" | "version" as word, *flags]:
-            words = [f"--{word}", *flags]
+        case ["help", *flags]:
+            words = ["--help", *flags]
+        case ["version"]:
+            words = ["--version"]
+    words[:1] = [OTHER_NAMES.get(word, word) for word in words[:1]]
     command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
     run = _run
     if command is not None:
@@ -76,6 +82,10 @@ def main(
 
 def _run(invocation: Invocation) -> int:
     """Run the controllers until SIGTERM, or print help or version."""
+    problem = _problem_of_command(invocation.words)
+    if problem:
+        report([problem], HINT)
+        return EXIT_USAGE
     flags = parse_command_line(invocation.words)
     if flags["help"] or (not invocation.words and _is_typed()):
         sys.stdout.write(_help(invocation))
@@ -84,7 +94,6 @@ def _run(invocation: Invocation) -> int:
         sys.stdout.write(f"{PROGRAM} {__version__}\n")
         return EXIT_OK
     try:
-        _reject_unknown_command(invocation.words)
         settings = build_settings(flags, invocation.environment)
     except ConfigurationError as error:
         report(error.problems, HINT)
@@ -105,10 +114,17 @@ def _is_typed() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.getpid() != 1
 
 
-def _reject_unknown_command(words: Sequence[str]) -> None:
-    if words and words[0] and not words[0].startswith("-"):
-        names = [*(command.name for command in COMMANDS), HELP[0], VERSION[0]]
-        raise ConfigurationError([f"unknown command {words[0]!r}; expected one of: {', '.join(names)}"])
+def _problem_of_command(words: Sequence[str]) -> str:
+    """Return what is wrong with a first argument that is no flag; empty without one."""
+    if not words or not words[0] or words[0].startswith("-"):
+        return ""
+    if words[0] == VERSION[0]:
+        return f"{VERSION[0]} takes no arguments"
+    names = [*(command.name for command in COMMANDS), HELP[0], VERSION[0]]
+    close = difflib.get_close_matches(words[0], names, n=1)
+    if close:
+        return f"unknown command {words[0]!r}; did you mean {close[0]}?"
+    return f"unknown command {words[0]!r}; expected one of: {', '.join(names)}"
 
 
 def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:

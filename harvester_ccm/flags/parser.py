@@ -6,6 +6,7 @@ are never abbreviated. All errors of a command line are reported together.
 
 import argparse
 import difflib
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -164,6 +165,13 @@ def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) ->
         parser.add_argument(*_options(flag), dest=flag.name, help=meaning.replace("%", "%%"), **options)
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Breaks no name at its hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 def help_text(program: str, commands: Iterable[tuple[str, str]]) -> str:
     """Return the help for this terminal; ``commands`` are names with their summaries."""
     ignored = sum(flag.group is Group.ACCEPTED for flag in FLAGS)
@@ -172,6 +180,7 @@ def help_text(program: str, commands: Iterable[tuple[str, str]]) -> str:
         usage="%(prog)s [command] [flags]",
         description="Cloud controller manager for Kubernetes clusters whose nodes are Harvester VMs.",
         epilog=f"{ignored} more flags of the Go provider are accepted without effect: {REFERENCE}",
+        formatter_class=_Formatter,
         add_help=False,
     )
     section = parser.add_argument_group("commands")

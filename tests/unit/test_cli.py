@@ -195,7 +195,6 @@ def test_help(app: App, capsys: pytest.CaptureFixture[str], program: str, name: 
                 "--v is 'x'; expected a whole number",
             ],
         ),
-        (["preflght", *NEEDED], [f"unknown command 'preflght'; expected one of: {NAMES}"]),
         (
             [*NEEDED, "explain", "shop/web"],
             ["unexpected arguments 'explain' 'shop/web'; commands come first, and bool flags are written --flag=value"],
@@ -208,6 +207,27 @@ def test_errors_in_flags(app: App, capsys: pytest.CaptureFixture[str], words: li
     lines = "".join(f"harvester-ccm: error: {line}\n" for line in expected)
     assert capsys.readouterr() == ("", f"{lines}{HINT}")
     assert app.seen == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["preflght", *NEEDED], "unknown command 'preflght'; did you mean preflight?"),
+        (["xyz"], f"unknown command 'xyz'; expected one of: {NAMES}"),
+        (["version", "-o", "json"], "version takes no arguments"),
+    ],
+)
+def test_command_that_does_not_exist_is_a_usage_error(
+    app: App, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    assert call(*words) == 2
+    assert capsys.readouterr() == ("", f"harvester-ccm: error: {expected}\n{HINT}")
+    assert app.seen == []
+
+
+def test_describe_is_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("describe", "--help") == 0
+    assert capsys.readouterr().out.startswith("usage: harvester-ccm explain ")
 
 
 def test_full_help_after_errors(app: App, capsys: pytest.CaptureFixture[str]) -> None:
