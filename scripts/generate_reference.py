@@ -63,12 +63,16 @@ def _is_input(text: dict[str, str]) -> bool:
 
 def _tables(entries: list[tuple[str, dict[str, str]]], level: str) -> Iterator[str]:
     """Yield the lines of one table for each kind of object."""
+    is_input = level == "##"
+    head = ("Key", "Value", "Meaning") if is_input else ("Key", "Meaning")
     for thing, rows in groupby(entries, key=lambda key: key[1]["on"]):
         article = "an" if thing.startswith("E") else "a"
         # A heading occurs once on the page.
-        title = f"On {article} {thing}" if level == "##" else f"{thing}s"
-        yield from ("", f"{level} {title}", "", "| Key | Value | Meaning |", "|---|---|---|")
-        yield from (_key_row(name, text) for name, text in rows)
+        title = f"On {article} {thing}" if is_input else f"{thing}s"
+        yield from ("", f"{level} {title}", "", _row(head), _row(["---"] * len(head)))
+        for name, text in rows:
+            key, value, meaning = _key_cells(name, text)
+            yield _row((key, value, meaning) if is_input else (key, meaning))
 
 
 EVENTS = f"""\
@@ -142,10 +146,10 @@ def keys() -> Iterator[tuple[str, dict[str, str]]]:
                 yield vars(names)[ast.unparse(constant.target)], found.groupdict("")
 
 
-def _key_row(name: str, text: dict[str, str]) -> str:
+def _key_cells(name: str, text: dict[str, str]) -> tuple[str, str, str]:
     default = f"<br>default: {text['default']}" if text["default"] else ""
     setter = text["source"].removeprefix("set ").removeprefix("and read ").removeprefix("by ").removeprefix("this ")
-    return _row((f"`{name}`<br>{text['kind']}, {setter}", f"{text['value']}{default}", text["meaning"]))
+    return f"`{name}`<br>{text['kind']}, {setter}", f"{text['value']}{default}", text["meaning"]
 
 
 def reasons(catalogue: type[StrEnum]) -> list[ReasonText]:
