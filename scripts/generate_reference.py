@@ -84,7 +84,9 @@ balancer and address, of the label `reason` of the metric `harvester_ccm_service
 `explain`. *Blocks*: only a change by a user or an administrator ends it, and `status` lists the Service as `Blocked`
 instead of `Pending`.
 
-## On Services, the Lease and the ConfigMap harvester-nad-mapping
+## On Services
+
+Some are also on the Lease and on the ConfigMap `harvester-nad-mapping`.
 
 | Reason | Event | Condition | Meaning | Fix |
 |---|---|---|---|---|"""

@@ -1,9 +1,9 @@
-// Short names are not broken at their hyphens, long ones in a table after a slash.
+// Short names are not broken at their hyphens, long ones after a slash.
 document$.subscribe(() => {
   for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {
     const isShort = code.textContent.length <= 34;
     code.classList.toggle("short", isShort);
-    if (!isShort && code.closest("td")) {
+    if (!isShort) {
       code.replaceChildren(...code.textContent.split(/(?<=\/)/).flatMap((part) => [part, document.createElement("wbr")]));
     }
   }
