@@ -422,7 +422,7 @@ def faults_in(seen: Seen, namespace: str, *, hints: bool, of_services: bool) -> 
 
 CHECKS: Final = (
     Check("TokenExpires", "", _ending_tokens, is_about_services=False),
-    Check("SecondController", "leases", _other_leases, is_about_services=False),
+    Check("SecondController", "other leases", _other_leases, is_about_services=False),
     Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
     Check("Orphaned", "orphans", _orphans),
     Check("NodeAddressPublished", "Service addresses", _node_addresses),
