@@ -1,4 +1,6 @@
-"""51 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
+"""31 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
+
+Those of the first hour, and mistakes in one Service whose text the tests of its plan have, are not repeated.
 
 ``operator_faults.txt`` has a name and a line per fault. A line is a problem or a note of ``status`` unless the name is
 followed by another source: an Event, which ``kubectl describe`` shows, or the output of the program itself.
@@ -15,7 +17,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -46,17 +47,13 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
-    HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
     LB_CLUSTER,
     LB_SERVICE_NAME,
-    PREFIX,
-    PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
-    Reason,
 )
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from tests.apiserver.preflight_world import edited
@@ -89,56 +86,8 @@ PRESENT: Final = (
 )
 """Patterns of texts that differ between runs, with their replacements."""
 
-SERVICE_FAULTS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
-    "S1": ("Service default/{}: Blocked InvalidAnnotation", {"annotations": {IPAM: "DHCP"}}),
-    "S2": ("Service default/{}: Degraded SettingsIgnored", {"annotations": {f"{PREFIX}ippool": "lan"}}),
-    "S3": ("Service default/{}: Degraded InvalidAnnotation", {"annotations": {HEALTH_CHECK_PORT: "9999"}}),
-    "S4": (
-        "Service default/{}: Degraded InvalidAnnotation",
-        {"annotations": {HEALTH_CHECK_PORT: "53"}, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]},
-    ),
-    "S5": ("Note: Service default/{}: without", {"spec": {"loadBalancerClass": "io.cilium/l2-announcer"}}),
-    "S6": ("Note: Service default/{}: without", {"annotations": {"metallb.universe.tf/address-pool": "lan"}}),
-    "S7": ("Service default/{}: Pending AddressSharingRejected", {"annotations": {PRIMARY_SERVICE: "default/web"}}),
-    "S8": ("Service default/{}: Degraded AddressNotAsRequested", {"spec": {"loadBalancerIP": "10.99.0.5"}}),
-    "S9": (
-        "Service default/{}: Blocked Unsupported",
-        {"annotations": VM, "spec": {"allocateLoadBalancerNodePorts": False}},
-    ),
-    "S10": ("Service default/{}: Blocked Unsupported", {"spec": {"ipFamilyPolicy": "RequireDualStack"}}),
-    "S11": (
-        "Note: Service default/{}: Ports 3868/SCTP",
-        {"annotations": VM, "ports": [PORT, {"name": "sctp", "port": 3868, "protocol": "SCTP"}]},
-    ),
-    "S12": (
-        "Service default/{}: Degraded SettingsIgnored",
-        {"annotations": VM, "spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}},
-    ),
-    "S13": (
-        "Service default/{}: Degraded InvalidAnnotation",
-        {"annotations": {HEALTH_CHECK_PORT: "http", HEALTH_CHECK_PERIOD: "5s"}},
-    ),
-    "S14": ("Service default/{}: Degraded LocalTrafficPolicy", {"spec": {"externalTrafficPolicy": "Local"}}),
-    "S16": ("Service default/{}: Degraded SettingsIgnored", {"annotations": {"harvesterhci.io/ip-pool": "lan"}}),
-}
-"""Faults that one new Service shows: how the line of ``status`` begins, and the Service."""
 NAMES: Final = {
-    "S1": "ipam: DHCP",
-    "S2": "annotation key ippool",
-    "S3": "health check of port 9999",
-    "S4": "health check of a Service with UDP only",
-    "S5": "class of Cilium",
-    "S6": "annotation of MetalLB",
-    "S7": "address shared with a clash of ports",
-    "S8": "loadBalancerIP outside of all pools",
-    "S9": "VM load balancer without node ports",
-    "S10": "dual stack required",
-    "S11": "VM load balancer with SCTP",
-    "S12": "VM load balancer with source ranges",
-    "S13": "health check period 5s",
-    "S14": "externalTrafficPolicy Local",
     "S15": "IP pool changed after the allocation",
-    "S16": "annotation with the prefix harvesterhci.io",
     "S17": "foreign finalizer on a deleted Service",
     "S18": "DHCP server that does not respond",
     "N1": "Node without a VM of its name",
@@ -147,10 +96,7 @@ NAMES: Final = {
     "N4": "two Nodes with one InternalIP",
     "N5": "stopped VM",
     "N6": "deleted VM",
-    "H1": "webhook that hangs",
-    "H2": "load balancer controller that does not run",
     "H3": "deleted CustomResourceDefinition",
-    "H4": "deleted RoleBinding",
     "H5": "quota",
     "H6": "scope of the IP pool that does not fit",
     "H7": "frozen API of Harvester",
@@ -164,13 +110,11 @@ NAMES: Final = {
     "C6": "wrong port",
     "C7": "host name that is not resolved",
     "C8": "no permission for services/status",
-    "O1": "frozen controller",
     "O2": "frozen API of the guest cluster",
     "O3": "port that another copy has",
     "O4": "log on a full disk",
     "O5": "second copy without leader election",
     "O6": "SIGTERM",
-    "O7": "SIGKILL",
     "O8": "clock that is wrong",
     "O9": "GitOps loop that replaces the Service",
     "O10": "Service deleted while Harvester is frozen",
@@ -308,8 +252,6 @@ def present(line: str) -> str:
 
 async def of_services(operator: Operator, _run: CcmProcess) -> None:
     stage = operator.stage
-    for fault, (_, options) in SERVICE_FAULTS.items():
-        await stage.create_service(fault.lower(), **{"ports": [PORT], **options})
     await stage.create_service("s15", ports=[PORT])
     await stage.create_service("s17", ports=[PORT])
     await stage.served("s15", "s17")
@@ -317,12 +259,10 @@ async def of_services(operator: Operator, _run: CcmProcess) -> None:
     kept = {"metadata": {"finalizers": [SERVICE_FINALIZER, "example.com/hold"]}}
     await stage.change_service("s17", kept)
     await stage.delete_service("s17")
-    for fault, (start, _) in SERVICE_FAULTS.items():
-        await operator.sees(fault, start.format(fault.lower()))
     await operator.sees("S15", "Service default/s15: Degraded ImmutableSettingChanged")
     await operator.sees("S17", "Note: Service default/s17: not managed by this controller")
     await stage.change_service("s17", {"metadata": {"finalizers": None}})
-    await operator.remove("s15", *(fault.lower() for fault in SERVICE_FAULTS))
+    await operator.remove("s15")
     stage.kube_vip.dhcp_answers = False
     await stage.create_service("s18", ports=[PORT], annotations={IPAM: "dhcp"})
     # The text of the first 30 s, in which a lease is on its way, names no checks.
@@ -374,34 +314,6 @@ async def _is_initialized(stage: Stage, name: str) -> bool:
 async def of_harvester(operator: Operator, _run: CcmProcess) -> None:
     stage = operator.stage
     admin = stage.scene.harvester.admin
-    webhook = stage.harvester.webhook
-    assert webhook is not None
-    port = await webhook_port(stage)
-    await webhook.stop()
-    with socket.socket() as silent:
-        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        silent.bind(("127.0.0.1", port))
-        silent.listen(64)
-        await stage.create_service("h1", ports=[PORT])
-        await operator.sees("H1", "Service default/h1: Pending HarvesterUnavailable")
-    await webhook.start()
-    await stage.served("h1")
-    await operator.remove("h1")
-
-    async with stage.harvester.stopped():
-        await stage.create_service("h2", ports=[PORT])
-        await operator.hears("H2", "Service", "h2", Reason.NOT_PROCESSED)
-        await operator.sees("H2", "Service default/h2: Pending NotProcessed: Harvester's load balancer controller")
-    await operator.remove("h2")
-
-    bindings = admin.request("GET", BINDING)["items"]
-    binding = next(one for one in bindings if one["subjects"][0]["name"] == SERVICE_ACCOUNT)
-    admin.request("DELETE", f"{BINDING}/{binding['metadata']['name']}")
-    await operator.sees("H4", "Harvester: HarvesterUnavailable: The credential")
-    del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
-    admin.request("POST", BINDING, body=binding)
-    await operator.is_well()
-
     quota = {"metadata": {"name": "full"}, "spec": {"hard": COUNT}}
     admin.request("POST", QUOTA, body=quota)
     admin.request("PATCH", f"{QUOTA}/full/status", body={"status": {"hard": COUNT, "used": COUNT}})
@@ -467,12 +379,6 @@ async def of_api(operator: Operator) -> None:
     label["metadata"]["labels"][LB_CLUSTER] = "demo"
     await stage.host.merge_patch(LOAD_BALANCERS, name, label, namespace="default")
     await operator.is_well()
-
-
-async def webhook_port(stage: Stage) -> int:
-    from tests.e2e.test_first_hour import set_webhook_timeout  # noqa: PLC0415 - one function of a test
-
-    return await set_webhook_timeout(stage, 10)
 
 
 @contextmanager
@@ -553,12 +459,6 @@ def _grants_status(role: Mapping[str, Any]) -> bool:
 
 async def of_operation(operator: Operator, run: CcmProcess) -> None:
     stage = operator.stage
-    os.killpg(run.pid, signal.SIGSTOP)
-    await operator.sees("O1", "Lease kube-system/cloud-controller-manager: LeaseExpired")
-    run.kill()
-    run = await operator.start()
-    await operator.is_well()
-
     rule = stage.guest_proxy.inject(Hang())
     await operator.sees("O2", "harvester-ccm: error: guest cluster")
     stage.guest_proxy.heal(rule)
@@ -584,11 +484,7 @@ async def of_operation(operator: Operator, run: CcmProcess) -> None:
 
     await asyncio.to_thread(run.terminate)
     await operator.sees("O6", "Lease kube-system/cloud-controller-manager: NoLeader")
-    run = await operator.start()
-    await operator.is_well()
-    run.kill()
-    await operator.sees("O7", "Lease kube-system/cloud-controller-manager: LeaseExpired")
-    run = await operator.start()
+    await operator.start()
     await operator.is_well()
 
     await clock(operator)

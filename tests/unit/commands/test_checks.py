@@ -1,5 +1,6 @@
 """The table of checks that ``status`` and ``preflight`` share: what each finds, and what its text advises."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,17 @@ def hanging(*finalizers: str) -> Json:
 def of_another_cluster() -> Json:
     """Return a load balancer of another cluster with the same name."""
     return objects.balancer(of="shop/theirs", uid="9", annotations={LB_OWNER: "another"})
+
+
+def of_vms(first: Sequence[str], second: Sequence[str] = ()) -> list[Json]:
+    """Return two Nodes, and their VMs with what their guest agents report in addition to the addresses of the Nodes."""
+    one, two = objects.working_node("w1"), objects.working_node("w2")
+    two[0]["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.6"}]
+    vmis = [
+        objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5", *first])),
+        objects.instance("w2", ("eth0", "default/lan", ["10.0.0.6", *second])),
+    ]
+    return [*one[:2], *two[:2], *vmis]
 
 
 VM_OF_NODE = objects.working_node()[1:]
@@ -99,6 +111,22 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
         ],
         "Service shop/web: kube-vip has noted that Node w1 announces the address, and kube-vip there does not renew",
     ),
+    "address that nobody has": (
+        of_vms(["10.0.0.9"]),
+        "VMs: Addresses that no Node, Service or load balancer has: 10.0.0.9 (w1).",
+    ),
+    "addresses that nobody has, one on two VMs": (
+        of_vms(["10.0.0.9", "10.0.0.8"], ["10.0.0.9"]),
+        "VMs: Addresses that no Node, Service or load balancer has: 10.0.0.8 (w1), 10.0.0.9 (w1, w2). A kube-vip that",
+    ),
+    "address of a Service on two VMs": (
+        [served(), balancer(), *of_vms(["10.0.0.7"], ["10.0.0.7"])],
+        "VMs: Several report the address of a Service: 10.0.0.7 (w1, w2). kube-vip announces an address on one node",
+    ),
+    "InternalIP of two Nodes": (
+        [*objects.working_node("w1"), *objects.working_node("w2")[:2], objects.instance("w2")],
+        "Nodes: Several have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
+    ),
     "Service without an endpoint": (
         [served(), balancer(), *objects.working_node(), objects.endpoint_slice("other")],
         "Service shop/web: The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address",
@@ -142,23 +170,35 @@ def test_holder_of_the_lease_that_is_another_program_is_a_problem(
         assert [row["reason"] for row in problems if row["object"] == "Service shop/web"] == ["NoLeader"]
 
 
-OTHER_LEASES: Final[dict[str, list[Json]]] = {
-    "of this program, not renewed any more": [
+NO_FAULTS: Final[dict[str, list[Json]]] = {
+    "Lease of this program that is not renewed any more": [
         objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y", seconds=600)
     ],
-    "of another program": [objects.lease("kube-scheduler", holder="cp1_z", mark="")],
-    "of kube-vip, renewed": [objects.lease("plndr-svcs-lock", holder="w1", mark="")],
-    "of kube-vip, held by another node": [objects.lease("plndr-svcs-lock", holder="w2", mark="", seconds=90)],
-    "of kube-vip, which elects for each Service": [
+    "Lease of another program": [objects.lease("kube-scheduler", holder="cp1_z", mark="")],
+    "Lease of kube-vip, renewed": [objects.lease("plndr-svcs-lock", holder="w1", mark="")],
+    "Lease of kube-vip, held by another node": [objects.lease("plndr-svcs-lock", holder="w2", mark="", seconds=90)],
+    "Lease of kube-vip, which elects for each Service": [
         objects.lease("plndr-svcs-lock", holder="w1", mark="", seconds=90),
         objects.lease("kubevip-web", holder="w1", mark=""),
+    ],
+    "address of a Service on one VM": of_vms(["10.0.0.7"]),
+    "IPv6 address": of_vms(["fe80::1"]),
+    "address on a VM of others": [
+        *of_vms([]),
+        objects.instance("of-another-cluster", ("eth0", "default/lan", ["10.0.0.9"])),
+    ],
+    "device of another network": [
+        *of_vms([])[:4],
+        objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]), ("eth1", "default/dmz", ["10.1.0.5"])),
+        of_vms([])[5],
     ],
 }
 
 
-@pytest.mark.parametrize("leases", OTHER_LEASES.values(), ids=OTHER_LEASES.keys())
-def test_other_leases_are_no_fault(run: Runner, serve: ClusterServer, leases: list[Json]) -> None:
-    flags = serve(objects.home(), objects.lease(), served(), balancer(), *objects.working_node(), *leases)
+@pytest.mark.parametrize("documents", NO_FAULTS.values(), ids=NO_FAULTS.keys())
+def test_what_is_usual_is_no_fault(run: Runner, serve: ClusterServer, documents: list[Json]) -> None:
+    nodes = [] if any(one["kind"] == "Node" for one in documents) else objects.working_node()
+    flags = serve(objects.home(), objects.lease(), served(), balancer(), *nodes, *documents)
     assert run("status", *flags).out.endswith("All is well.\n")
 
 

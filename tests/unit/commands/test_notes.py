@@ -28,13 +28,6 @@ def addressed(*addresses: str) -> Json:
     return node
 
 
-def twin() -> Json:
-    """Return another Node with the address of the first one, and another provider's ID."""
-    node = objects.node("w2", taints=[], providerID="k3s://w2")
-    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
-    return node
-
-
 def leaving_node() -> Json:
     """Return an initialized Node that is being deleted."""
     node = ready_node()
@@ -100,11 +93,6 @@ CASES: dict[str, tuple[list[Json], tuple[str, ...], str]] = {
         [leaving_node(), objects.machine(), INSTANCE],
         (),
         "Node w1: is being deleted. It waits for finalizers: example.com/hold.",
-    ),
-    "two Nodes with one InternalIP": (
-        [ready_node(), objects.machine(), INSTANCE, twin()],
-        (),
-        "Nodes: Several have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
     ),
     "address of the kubelet that the VM does not report": (
         [with_other_node_ip(), objects.machine(), INSTANCE],
