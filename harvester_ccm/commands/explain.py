@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.checks import NO_ENDPOINT, NO_ENDPOINT_REMEDY
+from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, node_status, warnings_in
+from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, StatusReason, node_status, warnings_in
 from harvester_ccm.commands.writes import read_failed_writes
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
@@ -27,13 +27,12 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import VM_NAME, Reason
+from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.node.power import state_of
 from harvester_ccm.plan.service.announcing.endpoints import Reading
-from harvester_ccm.plan.service.announcing.readiness import NOTE_SECONDS
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -76,6 +75,13 @@ class Subject(Struct, frozen=True):
         failed = await read_failed_writes(self.clusters.store, self.guest, [kind], is_led=self.is_led)
         return failed.explain(uid, status)
 
+    def faults(self, name: str, *, hints: bool) -> list[tuple[Check, Fault]]:
+        """Return what the table of checks finds about an object."""
+        seen = Seen(self.clusters.store)
+        return [
+            (check, fault) for check, fault in faults_in(seen, "", hints=hints, of_services=True) if fault.name == name
+        ]
+
 
 async def _explain(context: CommandContext) -> int:
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
@@ -90,7 +96,8 @@ async def _explain(context: CommandContext) -> int:
             document, is_well = await _explain_node(subject, name)
         else:
             document, is_well = await _explain_service(subject, f"{namespace or guest.namespace}/{name}")
-    context.output.answer({**document, "notes": [*clusters.name_notes, *clusters.store.notes]})
+    notes = [*document.get("notes", ()), *clusters.name_notes, *clusters.store.notes]
+    context.output.answer({**document, "notes": notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 
 
@@ -126,6 +133,11 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     if plan.write is not None:
         status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
+    name = f"Service {key}"
+    found = [StatusReason(check.reason, fault.text) for check, fault in subject.faults(name, hints=False)]
+    status = replace(status, reasons=(*status.reasons, *found))
+    hints = [fault.text for _, fault in subject.faults(name, hints=True)]
+    unannounced = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
     is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
     document = {
@@ -134,6 +146,7 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
         **msgspec.to_builtins(status),
         "problem": harvester_unavailable(problem).prose if problem and not is_named else "",
         "nextWrites": [_service_write(one, snapshot) for one in writes],
+        "notes": [*hints, *unannounced],
     }
     return document, not (status.is_problem or problem)
 
@@ -177,7 +190,7 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
 
 
 def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
-    """Return the node that kube-vip has noted, or why it has noted none; empty if there is no address to announce."""
+    """Return who announces the address, as far as it is known; empty if there is none to announce."""
     seen = snapshot.seen
     if plan.phase == Phase.ANNOUNCED_BY_HARVESTER:
         return "Harvester"
@@ -186,16 +199,7 @@ def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
         return ""
     if snapshot.cluster.announcer is Announcer.OTHER:
         return ANNOUNCER_OTHER
-    if seen.node and snapshot.remembered.endpoints.reading is Reading.MISSING:
-        return f"no node, most likely. {NO_ENDPOINT}. {NO_ENDPOINT_REMEDY}"
-    if seen.node:
-        return seen.node
-    explained = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
-    if explained:
-        return f"unknown. {explained[0]}"
-    if plan.waiting_reason == Reason.NOT_ANNOUNCED:
-        return "no node, as far as kube-vip notes it; see the reasons"
-    return f"no node yet; kube-vip gets {NOTE_SECONDS:.0f} s for it"
+    return "" if snapshot.remembered.endpoints.reading is Reading.MISSING else seen.node
 
 
 def _requested(request: Request) -> str:

@@ -236,6 +236,13 @@ def test_cause_with_a_full_stop_is_shown_whole_and_apart_from_the_remedy(run: Ru
     assert row["advice"].startswith("Check that its IP pool exists")
 
 
+def test_fault_of_a_service_is_explained(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.home(), objects.lease(), labelled(), balancer())
+    explained = run("explain", "svc/web", "-n", "shop", "-o", "json", *flags)
+    assert [reason["reason"] for reason in explained.document["reasons"]] == ["SettingsIgnored"]
+    assert explained.code == 1
+
+
 def test_healthy_cluster_has_no_row_of_the_table(run: Runner, serve: ClusterServer) -> None:
     just_deleted = hanging(LB_CONTROLLER_FINALIZER)
     just_deleted["metadata"]["deletionTimestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -277,4 +284,5 @@ def test_namespace_without_services_is_named_with_those_that_have_some(run: Runn
 def test_service_without_an_endpoint_is_announced_by_no_node(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.home(), objects.lease(), served(), balancer(), objects.endpoint_slice("other"))
     explained = run("explain", "svc/web", "-n", "shop", "-o", "json", *flags).document
-    assert explained["announcedBy"].startswith("no node, most likely. The Service has no endpoint any more")
+    assert explained["announcedBy"] == ""
+    assert explained["notes"][0].startswith("The Service has no endpoint any more")
