@@ -25,7 +25,7 @@ from harvester_ccm.flags.settings import cluster_name_warning
 from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.errors import Forbidden, KubeError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
@@ -238,7 +238,8 @@ class ClusterStore:
         notes = []
         for plural, answer in self.lists.items():
             if isinstance(answer, KubeError) and str(answer) != known:
-                notes.append(f"cannot read {plural}: {answer}")
+                remedy = ". preflight lists each missing permission with its effect" * isinstance(answer, Forbidden)
+                notes.append(f"cannot read {plural}: {answer}{remedy}")
             if isinstance(answer, Page):
                 notes += _unread_notes(plural, tuple(answer.unread.values()))
         return notes

@@ -284,6 +284,11 @@ _REJECTIONS: Final = (
         "delete load balancers there that are not needed",
     ),
     _Rejection(
+        ("ValidatingAdmissionPolicy",),
+        "Have the administrator of Harvester exempt load balancers, or the service account in the cloud-config, from "
+        "that policy: the controller cannot add what it wants",
+    ),
+    _Rejection(
         ("it is being terminated",), "In Harvester the namespace of the VMs is being deleted, so it takes nothing new"
     ),
     _Rejection(

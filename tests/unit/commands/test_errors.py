@@ -71,6 +71,12 @@ def test_leader_is_unknown_without_permission_to_read_the_lease(run: Runner, out
     assert (result.code, "Leader:" in result.out, "LeaseNotReadable" in result.out) == (1, False, True)
 
 
+def test_collection_that_may_not_be_read_leads_to_preflight(run: Runner, outage: Outage) -> None:
+    outage.guest.refusals["GET /api/v1/namespaces/kube-system"] = 403, "namespaces is forbidden"
+    note = "cannot read namespaces: namespaces is forbidden. preflight lists each missing permission with its effect"
+    assert note in " ".join(run("status", *outage.flags).out.split())
+
+
 @pytest.mark.parametrize("name", ["web", "served"])
 def test_explain_reports_a_rejected_token_once(run: Runner, outage: Outage, name: str) -> None:
     outage.expired("cloud-config")

@@ -89,6 +89,12 @@ REJECTIONS: dict[str, tuple[KubeError, str]] = {
         refused(403, "Forbidden", f"{FORBIDDEN}exceeded quota: team, used: 5, limited: 5"),
         "raise the ResourceQuota that it names, in the namespace of the VMs, or delete load balancers",
     ),
+    "policy of an administrator": (
+        refused(
+            403, "Forbidden", f"{FORBIDDEN}ValidatingAdmissionPolicy 'need-owner' with binding 'x' denied request: no"
+        ),
+        "exempt load balancers, or the service account in the cloud-config, from that policy",
+    ),
     "namespace being deleted": (
         refused(
             403, "Forbidden", f"{FORBIDDEN}unable to create new content in namespace vms because it is being terminated"
