@@ -21,7 +21,7 @@ from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, page, refused
+from tests.support.memory_server import Call, refused
 from tests.support.node_objects import DEFAULTS
 from tests.support.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, machine
 
@@ -196,9 +196,8 @@ class Simulation:
         """Cause an event, and wait."""
         name = self.dice.choice(list(self.members))
         event = self.dice.choice([
-            self._kill, self._kill, self._revive, self._power, self._blink, self._migrate, self._unready, self._rejoin,
-            self._provide, self._taint, self._refuse, self._truncate, self._compact, self._lag, self._flicker,
-            self._allocate, self._share, self._share,
+            self._kill, self._kill, self._revive, self._power, self._blink, self._unready, self._rejoin, self._provide,
+            self._taint, self._truncate, self._lag, self._allocate, self._share, self._share,
         ])  # fmt: skip
         self.log.append(f"{asyncio.get_running_loop().time():.1f} {event.__name__} {name}")
         await event(name, self.members[name])
@@ -250,19 +249,6 @@ class Simulation:
         await self.pause(0, 1, DEFAULTS.address_grace_seconds - 1)
         self.scene.report_lists(member.vm, *member.addresses)
 
-    async def _migrate(self, _name: str, member: Member) -> None:
-        if not self._has(VMI, member):
-            return
-        self._change(VMI, member, {"status": {"migrationState": {"sourceNode": "a", "completed": False}}})
-        self._change(VM, member, {"status": {"printableStatus": "Migrating"}})
-        if self.dice.random() < 0.5:
-            self.scene.report(member.vm)
-        await self.pause(0, 5, 100)
-        has_failed = self.dice.random() < 0.3
-        self._change(VMI, member, {"status": {"migrationState": {"completed": True, "failed": has_failed}}})
-        self._change(VM, member, {"status": {"printableStatus": "Running"}})
-        self.scene.report_lists(member.vm, *member.addresses)
-
     async def _unready(self, _name: str, _member: Member) -> None:
         """Interrupt the network of all kubelets for a time."""
         for name in self.members:
@@ -297,19 +283,6 @@ class Simulation:
         if more not in taints:
             self.scene.guest_server.change(NODE, name, {"spec": {"taints": [*taints, more]}})
 
-    async def _refuse(self, _name: str, _member: Member) -> None:
-        """Fail every request to Harvester for a time."""
-        error = self.dice.choice([
-            page(), refused(403, "Forbidden", 'virtualmachines is forbidden: User "x" cannot list'),
-            refused(500, "InternalError", "boom"), refused(410, "Expired", "too old"),
-            refused(401, "Unauthorized", "no"),
-            refused(404, "NotFound", "the server could not find the requested resource"),
-        ])  # fmt: skip
-        self._fault = lambda _call: error
-        self.scene.harvester_server.break_watches()
-        await self.pause(1, 60, 900)
-        self._fault = lambda _call: None
-
     async def _truncate(self, _name: str, _member: Member) -> None:
         """Omit some VMs from the lists of Harvester, and break its watches."""
         server = self.scene.harvester_server
@@ -327,9 +300,6 @@ class Simulation:
             self._ready(name, "True" if self.members[name].runs else "Unknown")
         self._fault = lambda _call: None
 
-    async def _compact(self, _name: str, _member: Member) -> None:
-        self._relist()
-
     async def _lag(self, name: str, member: Member) -> None:
         """Delay the watches of one server during another event."""
         server = self.dice.choice([self.scene.harvester_server, self.scene.guest_server])
@@ -339,14 +309,6 @@ class Simulation:
         for other in self.members.values():
             other.started = asyncio.get_running_loop().time()
         server.catch_up()
-
-    async def _flicker(self, name: str, member: Member) -> None:
-        for _ in range(5):
-            self._ready(name, "Unknown")
-            await self.pause(0.01, 6)
-            if member.runs:
-                self._ready(name, "True")
-            await self.pause(0.01, 6)
 
     async def _allocate(self, _name: str, member: Member) -> None:
         """Allocate an address of the VM as a virtual IP, or release it."""
@@ -404,10 +366,6 @@ class Simulation:
 
     def _has(self, collection: str, member: Member) -> bool:
         return self._key(member) in self.scene.harvester_server.of(collection)
-
-    def _change(self, collection: str, member: Member, change: Mapping[str, Any]) -> None:
-        if self._has(collection, member):
-            self.scene.harvester_server.change(collection, self._key(member), change)
 
     def _ready(self, name: str, ready: str) -> None:
         if name in self.scene.names():
