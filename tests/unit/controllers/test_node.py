@@ -309,19 +309,3 @@ async def test_internal_ip_is_replaced_only_if_it_is_missing_for_a_minute_in_whi
         await until(lambda: "InternalIPChanged" in scene.told("w1"))
         await asyncio.sleep(600)
     assert scene.node_writes() == [f"{NODE_PATH}/status"]
-
-
-@jumping_time
-async def test_patch_that_finds_older_data_is_not_repeated() -> None:
-    """The response is older than the store: without a list, the same patch would be planned again and again."""
-    scene = NodeWorld()
-    async with scene.live():
-        (vm,) = await joined(scene, [ZONED])
-        await asyncio.sleep(60)
-        await scene.guest_server.lose_changes(NODE, "w1")
-        before = len(scene.node_writes())
-        scene.report(vm, "10.0.0.9")
-        await asyncio.sleep(GRACE_SECONDS + 600)
-    assert scene.addresses("w1") == ["InternalIP 10.0.0.9", "Hostname w1"]
-    # One with the second address, and one without the first, when its time is over.
-    assert scene.node_writes()[before:] == [f"{NODE_PATH}/status"] * 2
