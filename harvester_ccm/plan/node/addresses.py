@@ -25,10 +25,20 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
-from harvester_ccm.model.event import EventMessage, abbreviate
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NodeReason
 from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.node.address_events import (
+    in_pod_network,
+    internal_ip_not_reported,
+    network_defaulted,
+    no_address,
+    no_vm_network,
+    node_ip_not_reported,
+    node_ip_unusable,
+    none_in_cidr,
+)
 from harvester_ccm.plan.node.facts import AddressFacts, Holder, VirtualIPs, is_inside, read_facts
 from harvester_ccm.plan.node.interface import Interface, pod_network_only, select_interface
 from harvester_ccm.plan.node.internal_ip import Choice, choose_internal_ip
@@ -86,14 +96,14 @@ def _plan(facts: AddressFacts) -> AddressPlan:
     if not facts.candidates:
         # If a VM is in the pod network only, its kubelet can name an address of a device that Harvester does not know.
         if facts.settings.management_network or not facts.provided:
-            return AddressPlan(problem=_no_vm_network(facts))
+            return AddressPlan(problem=no_vm_network(facts))
         return _plan_interface(facts, pod_network_only(facts))
     interface = select_interface(facts)
     if interface is None:
-        return AddressPlan(problem=_not_reported(facts), reasons=facts.unusable)
+        return AddressPlan(problem=internal_ip_not_reported(facts), reasons=facts.unusable)
     plan = _plan_interface(facts, interface)
     if _is_guess(facts):
-        return replace(plan, events=(_guess(facts, interface), *plan.events))
+        return replace(plan, events=(network_defaulted(facts, interface), *plan.events))
     return plan
 
 
@@ -104,7 +114,7 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     chosen = {choice.address: choice for choice in choices if choice.address is not None}
     reasons = {**facts.unusable, **_reasons_elsewhere(interface), **_reasons_taken(facts, interface)}
     if _is_kubelet_contradicted(facts, interface):
-        return AddressPlan(problem=_provided_not_found(facts, interface), reasons=reasons)
+        return AddressPlan(problem=node_ip_not_reported(facts, interface), reasons=reasons)
     conflicts = _conflicts(facts, _wanted_and_taken(facts, interface, chosen))
     problem = _problem(facts, interface, chosen, conflicts)
     if problem is not None:
@@ -115,7 +125,7 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     plan = AddressPlan(published, {**reasons, **published_reasons}, missing=missing, conflicts=conflicts)
     if not unknown:
         return plan
-    return replace(plan, events=(_provided_unusable(facts, interface, unknown),))
+    return replace(plan, events=(node_ip_unusable(facts, interface, unknown),))
 
 
 def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
@@ -163,12 +173,12 @@ def _problem(
         return conflicts[0].event
     awaited = [address for address in facts.provided if address not in chosen]
     if awaited and not has_internal_ip:
-        return _provided_unusable(facts, interface, awaited)
+        return node_ip_unusable(facts, interface, awaited)
     is_silent = interface.is_in_vm_network and not facts.reported[interface.name]
     if is_silent and (facts.present or not chosen):
-        return _no_address(facts, [interface.network])
+        return no_address(facts, [interface.network])
     if not chosen:
-        return _none_in_cidr(facts, interface)
+        return none_in_cidr(facts, interface)
     return None
 
 
@@ -254,71 +264,6 @@ def _is_guess(facts: AddressFacts) -> bool:
     return len(facts.candidates) > 1 and not is_named
 
 
-def _guess(facts: AddressFacts, interface: Interface) -> EventMessage:
-    names = list(facts.candidates)
-    return warning(NodeReason.NETWORK_DEFAULTED, nic=interface.name, nics=names, network=interface.network)
-
-
-def _no_vm_network(facts: AddressFacts) -> EventMessage:
-    flag = facts.settings.management_network or ""
-    network = "a VM network"
-    if flag:
-        network = f"--management-network {flag}"
-    attached = list(facts.vmi.spec.multus_networks.values())
-    return _warning(facts.vmi, NodeReason.NO_VM_NETWORK, flag, network=network, attached=attached)
-
-
-def _not_reported(facts: AddressFacts) -> EventMessage:
-    """Return the Event for a Node with several interfaces, none of which reports the InternalIP."""
-    names = ", ".join(map(str, facts.present))
-    families = {address.version for address in facts.present}
-    reported = {name: facts.reported[name] for name in facts.candidates}
-    if not any(address.version in families for addresses in reported.values() for address in addresses):
-        return _no_address(facts, facts.candidates.values())
-    seen = "; ".join(f"{name} has {_listed(addresses)}" for name, addresses in reported.items())
-    state = f"No interface of the VM reports {names} ({seen}). The Node keeps its addresses until one does"
-    return warning(NodeReason.NO_INTERNAL_IP, names, state=state)
-
-
-def _listed(addresses: Iterable[IPAddress]) -> str:
-    return ", ".join(map(str, addresses)) or "none"
-
-
-def _no_address(facts: AddressFacts, networks: Iterable[str]) -> EventMessage:
-    unusable = "".join(f"; {address} is unusable ({reason})" for address, reason in facts.unusable.items())
-    unusable = f"{unusable}{_on_other_devices(facts)}"
-    return _warning(facts.vmi, NodeReason.NO_ADDRESS, network=list(networks), unusable=unusable)
-
-
-def _on_other_devices(facts: AddressFacts) -> str:
-    """Return a sentence about a bridge or a bond in the guest that has the MAC address of a NIC of the VM."""
-    macs = {interface.mac for interface in facts.vmi.interfaces if interface.name in facts.candidates} - {""}
-    found = [
-        f"{interface.addresses[0]} on {interface.interface_name}"
-        for interface in facts.vmi.interfaces
-        if not interface.name and interface.mac in macs and interface.addresses
-    ]
-    if not found:
-        return ""
-    return f". It reports {abbreviate(found)}, a device over this NIC: name the address with the kubelet's --node-ip"
-
-
-def _none_in_cidr(facts: AddressFacts, interface: Interface) -> EventMessage:
-    seen = _listed(facts.reported[interface.name])
-    ranges = ", ".join(map(str, facts.settings.node_ip_cidrs))
-    state = f"None of the VM's addresses on interface {interface.name} ({seen}) is inside --node-ip-cidr {ranges}"
-    return warning(NodeReason.NO_INTERNAL_IP, ranges, state=state)
-
-
-def _provided_unusable(facts: AddressFacts, interface: Interface, unusable: Iterable[IPAddress]) -> EventMessage:
-    """Return the Event about addresses of the kubelet that are not published, or not yet."""
-    for address in unusable:
-        if facts.is_behind_pod_network(address):
-            effect = "The Node keeps its InternalIP" if facts.present else "It is not used, and the Node waits"
-            return _in_pod_network(facts, address, effect)
-    return _provided_not_found(facts, interface)
-
-
 def _kept_in_pod_network(facts: AddressFacts, plan: AddressPlan) -> list[EventMessage]:
     """Return the Events about InternalIPs behind the pod network that an initialized Node keeps."""
     if plan.problem is not None and plan.problem.reason is NodeReason.NODE_IP_IN_POD_NETWORK:
@@ -328,40 +273,4 @@ def _kept_in_pod_network(facts: AddressFacts, plan: AddressPlan) -> list[EventMe
         published = {entry.address for entry in plan.addresses}
         kept = tuple(address for address in facts.present if str(address) in published)
     effect = "It is the InternalIP of this Node, which keeps it"
-    return [_in_pod_network(facts, address, effect) for address in kept if facts.is_behind_pod_network(address)]
-
-
-def _in_pod_network(facts: AddressFacts, address: IPAddress, effect: str) -> EventMessage:
-    reported = [other for name in facts.candidates for other in facts.reported[name]]
-    reachable = [str(other) for other in reported if other.version == address.version]
-    choices = "one in a VM network, to which the VM must be attached"
-    if reachable:
-        choices = abbreviate(reachable)
-    return warning(
-        NodeReason.NODE_IP_IN_POD_NETWORK,
-        str(address),
-        vm=facts.vmi.metadata.key,
-        address=address,
-        effect=effect,
-        choices=choices,
-    )
-
-
-def _provided_not_found(facts: AddressFacts, interface: Interface) -> EventMessage:
-    missing = [address for address in facts.provided if address not in interface.own]
-    others = sorted({interface.elsewhere[address] for address in missing if address in interface.elsewhere})
-    return _warning(
-        facts.vmi,
-        NodeReason.NODE_IP_NOT_REPORTED,
-        str(missing),
-        addresses=missing,
-        network=interface.network,
-        own=list(facts.reported.get(interface.name, ())),
-        elsewhere=f". It is on interface {', '.join(others)}" if others else _on_other_devices(facts),
-    )
-
-
-def _warning(vmi: VirtualMachineInstance, reason: NodeReason, subject: str = "", **fields: object) -> EventMessage:
-    """Return a Warning that names the VM and gives advice about its guest agent."""
-    advice = "the VM configures this interface" if vmi.has_agent else "qemu-guest-agent runs in the VM"
-    return warning(reason, subject, vm=vmi.metadata.key, advice=f"Check that {advice}", **fields)
+    return [in_pod_network(facts, address, effect) for address in kept if facts.is_behind_pod_network(address)]
