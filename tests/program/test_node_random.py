@@ -1,4 +1,4 @@
-"""Random events of VMs, Nodes, load balancers and servers: what must never be written to a Node.
+"""Random events of VMs, Nodes and load balancers: what must never be written to a Node.
 
 The simulation knows the VM of each kubelet and its addresses. No Node is deleted while its VM exists or it is Ready,
 and one process deletes at most one per minute; none loses an InternalIP that its VM has, or gets an address of another
@@ -9,7 +9,7 @@ the events end, so do the writes.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -18,10 +18,9 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
-from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, refused
+from tests.support.memory_server import Call
 from tests.support.node_objects import DEFAULTS
 from tests.support.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, machine
 
@@ -168,7 +167,6 @@ class Simulation:
         self.scene = NodeWorld()
         self.members: dict[str, Member] = {}
         self.log: list[str] = []
-        self._fault: Callable[[Call], KubeError | None] = lambda _call: None
         for number in range(NODES):
             networks = ("default/mgmt", "default/vlan5") if number % 3 == 0 else ("default/mgmt",)
             name = f"w{number}"
@@ -181,23 +179,19 @@ class Simulation:
             self.members[name] = member
             self._boot(member)
             self._register(name)
-        self.oracle = self._watch()
-
-    def _watch(self) -> Oracle:
-        self.scene.harvester_server.fault = lambda call: self._fault(call)  # noqa: PLW0108  # it changes
-        return Oracle(self.scene, self.members)
+        self.oracle = Oracle(self.scene, self.members)
 
     def restart(self) -> None:
         """Start another process, which does not know the deletions of the last one."""
         self.scene = NodeWorld(after=self.scene)
-        self.oracle = self._watch()
+        self.oracle = Oracle(self.scene, self.members)
 
     async def act(self) -> None:
         """Cause an event, and wait."""
         name = self.dice.choice(list(self.members))
         event = self.dice.choice([
-            self._kill, self._kill, self._revive, self._power, self._blink, self._unready, self._rejoin, self._provide,
-            self._taint, self._truncate, self._lag, self._allocate, self._share, self._share,
+            self._kill, self._kill, self._revive, self._power, self._blink, self._rejoin, self._provide, self._taint,
+            self._lag, self._allocate, self._share, self._share,
         ])  # fmt: skip
         self.log.append(f"{asyncio.get_running_loop().time():.1f} {event.__name__} {name}")
         await event(name, self.members[name])
@@ -249,16 +243,6 @@ class Simulation:
         await self.pause(0, 1, DEFAULTS.address_grace_seconds - 1)
         self.scene.report_lists(member.vm, *member.addresses)
 
-    async def _unready(self, _name: str, _member: Member) -> None:
-        """Interrupt the network of all kubelets for a time."""
-        for name in self.members:
-            self._ready(name, "Unknown")
-        await self.pause(5, 60, 900)
-        for name, member in self.members.items():
-            if member.runs:
-                self._register(name)
-                self._ready(name, "True")
-
     async def _rejoin(self, name: str, member: Member) -> None:
         """Delete the Node; its kubelet registers it again."""
         if name in self.scene.names():
@@ -282,23 +266,6 @@ class Simulation:
         more = self.dice.choice([TAINT, OTHER_TAINT])
         if more not in taints:
             self.scene.guest_server.change(NODE, name, {"spec": {"taints": [*taints, more]}})
-
-    async def _truncate(self, _name: str, _member: Member) -> None:
-        """Omit some VMs from the lists of Harvester, and break its watches."""
-        server = self.scene.harvester_server
-        hidden = {}
-        for name, member in self.members.items():
-            if self._has(VM, member) and self.dice.random() < 0.5:
-                hidden[name] = server.of(VM).pop(self._key(member))
-        self._fault = lambda call: refused(503, "ServiceUnavailable", "not now") if call.verb == "GET" else None
-        self._relist()
-        for name in hidden:
-            self._ready(name, self.dice.choice(["True", "Unknown"]))
-        await self.pause(1, 60, 900)
-        for name, document in hidden.items():
-            server.put(VM, document)
-            self._ready(name, "True" if self.members[name].runs else "Unknown")
-        self._fault = lambda _call: None
 
     async def _lag(self, name: str, member: Member) -> None:
         """Delay the watches of one server during another event."""
@@ -354,12 +321,6 @@ class Simulation:
         self.scene.report_lists(member.vm, *member.addresses)
         member.runs = True
         member.started = asyncio.get_running_loop().time()
-
-    def _relist(self) -> None:
-        """Let the controller list everything again."""
-        for server in (self.scene.harvester_server, self.scene.guest_server):
-            server.compact()
-            server.break_watches(refused(410, "Expired", "too old"))
 
     def _key(self, member: Member) -> str:
         return f"{NAMESPACE}/{member.vm.name}"
