@@ -141,11 +141,19 @@ async def test_plugin_gets_the_cluster_and_its_arguments(
     assert (tmp_path / "arguments").read_text() == "get-token more\n"
 
 
-@pytest.mark.parametrize(("left", "times_asked"), [(timedelta(hours=1), 1), (timedelta(seconds=-1), 2)])
+ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+"""What plugins in Go print for a token that does not expire."""
+
+
+@pytest.mark.parametrize(
+    ("end", "times_asked"),
+    [(lambda: datetime.now(UTC) + timedelta(hours=1), 1), (lambda: datetime.now(UTC), 2), (lambda: ZERO_TIME, 1)],
+    ids=["in an hour", "now", "never"],
+)
 async def test_plugin_runs_again_when_its_token_has_expired(
-    plugin: Callable[..., Path], tmp_path: Path, left: timedelta, times_asked: int
+    plugin: Callable[..., Path], tmp_path: Path, end: Callable[[], datetime], times_asked: int
 ) -> None:
-    expiry = (datetime.now(UTC) + left).strftime("%Y-%m-%dT%H:%M:%SZ")
+    expiry = end().isoformat().replace("+00:00", "Z")
     credentials = load_credentials(plugin(printing({"token": "a", "expirationTimestamp": expiry})))
 
     assert [await credentials.token.fetch(), await credentials.token.fetch()] == ["a", "a"]

@@ -90,6 +90,9 @@ BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
     "empty": ("", "current-context: not set; name the context to use"),
     "no YAML": ("a: [1\nb: 2\n", "not valid YAML at line 2"),
     "number without digits": ("a: 0x_\n", "not valid YAML"),
+    "null character": ("kind: Config\0", "not valid YAML"),
+    "unknown alias": ("kind: *other", "not valid YAML"),
+    "truth value of no word": ("a: !!bool x", "not valid YAML"),
     "unknown tag": ("!!python/object:os.system {}", "not valid YAML"),
     "nested too deep": ("[" * 2_000, "not valid YAML"),
     "another kind": ("kind: Secret", "kind: Invalid enum value 'Secret'"),
@@ -128,6 +131,8 @@ BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
 @pytest.mark.security("The controller rejects kubeconfig fields that would select another identity")
 @pytest.mark.parametrize(("content", "expected"), BROKEN.values(), ids=BROKEN)
 @pytest.mark.security("impersonation, passwords, `auth-provider` and empty tokens")
+@pytest.mark.security("Whatever a kubeconfig contains, the error names the file")
+@pytest.mark.kube("Any kubeconfig is loaded, or causes a CredentialError that names its file")
 def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
     path: Path, pair: dict[str, str], content: str | Callable[[Document], object], expected: str
 ) -> None:
@@ -179,6 +184,13 @@ def test_usable_kubeconfig(path: Path, pair: dict[str, str]) -> None:
     assert not found.tls.verify_flags & ssl.VERIFY_X509_STRICT
     assert (found.proxy, found.tls_server_name) == (None, None)
     assert "good" not in repr(found)
+
+
+def test_comments_of_an_authority_can_have_any_characters(path: Path, authority: Authority) -> None:
+    """As in bundles of distributions, which Go clients accept."""
+    path.with_name("ca.crt").write_bytes("# T\u00dcRKTRUST\n".encode() + authority.ca_file.read_bytes())
+    path.write_text(written(cluster(certificate_authority="ca.crt")))
+    assert load_credentials(path, {}).tls is not None
 
 
 def test_kubeconfig_from_a_pipe() -> None:

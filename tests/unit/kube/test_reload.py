@@ -55,16 +55,9 @@ class Files:
         """Write the certificate of one authority."""
         (self.kubeconfig.parent / "ca.crt").write_bytes(self.authorities[number].ca_file.read_bytes())
 
-    def use_token(self) -> Document:
-        """Replace the certificate of the user by a token; return the user before."""
-        user: Document = self.document["users"][0]["user"]
+    def use_token(self) -> None:
+        """Replace the certificate of the user by a token."""
         self.document["users"][0]["user"] = {"token": "new"}
-        self.save()
-        return user
-
-    def use_certificate(self, user: Document) -> None:
-        """Undo ``use_token``."""
-        self.document["users"][0]["user"] = user
         self.save()
 
 
@@ -147,28 +140,6 @@ async def test_other_server_or_namespace_ends_the_process(
         with pytest.raises(ClusterReplaced, match=message):
             await reloader.check()
     assert client.reloads == 0
-
-
-async def test_files_of_a_new_kubeconfig_are_followed_also_while_it_is_read(files: Files) -> None:
-    user, loads = files.use_token(), 0
-
-    def load() -> Credentials:
-        nonlocal loads
-        loads += 1
-        credentials = files.load()
-        if loads == 1:
-            files.issue(1)
-        return credentials
-
-    async with CountingClient(files.load(), cluster="guest") as client:
-        reloader = CredentialReloader(client, load)
-        files.use_certificate(user)
-        for _ in range(3):
-            await reloader.check()
-        assert (loads, client.reloads) == (2, 2)
-        files.issue(0)
-        await reloader.check()
-    assert client.reloads == 3
 
 
 class ServiceAccount:
