@@ -275,18 +275,6 @@ async def test_leader_stops_at_the_renew_deadline(
     assert candidate.told == ["became leader", "stopped leading"]
 
 
-async def test_leader_stops_when_another_candidate_holds_the_lease(candidate: Candidate, lease: LeaseObject) -> None:
-    await candidate.acquire()
-    lease.change(holderIdentity="thief")
-
-    async with running(candidate.hold(), until=LeaseLost) as holding:
-        pass
-
-    assert str(holding.exception()) == "the Lease was taken by thief"
-    assert now() - candidate.renewed_at < TIMES.renew_deadline
-    assert lease.read()["holderIdentity"] == "thief"
-
-
 async def test_conflict_with_another_client_is_retried(
     patient: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
 ) -> None:

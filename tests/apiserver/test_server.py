@@ -101,19 +101,6 @@ async def test_account_with_the_role_gets_metrics(asking: Asking, scraper: str) 
     assert "harvester_ccm_build_info{" in body
 
 
-async def test_metrics_need_a_token(asking: Asking, guest_proxy: FaultProxy) -> None:
-    status, body = await asking.get("/metrics")
-
-    assert (status, body) == (401, "/metrics is served only to callers that send a bearer token\n")
-    assert guest_proxy.requests == []
-
-
-async def test_invalid_token_is_rejected(asking: Asking) -> None:
-    status, body = await asking.get("/metrics", "made-up")
-
-    assert (status, body) == (401, "the bearer token is not accepted by the API server of this cluster\n")
-
-
 @pytest.mark.security("`/metrics` requires a token that can get this URL")
 @pytest.mark.security("The API server of the cluster reviews the token")
 async def test_account_without_the_role_gets_its_missing_permission(
