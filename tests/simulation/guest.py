@@ -24,7 +24,6 @@ NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
 SIGHT: Final = 0.05
 """Seconds within which a change cannot reach the controller before it sends a request."""
-DEFAULT_SETTINGS: Final = "Cluster IPv4 SingleStack"
 LEASE_KEY: Final = "kube-system/cloud-controller-manager"
 
 

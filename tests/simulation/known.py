@@ -10,7 +10,6 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IPAM,
     KUBE_VIP_ADDRESSES,
-    LOAD_BALANCER_CLASS,
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
@@ -20,19 +19,6 @@ from tests.simulation.machines import MACHINES
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
 OTHER_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 81, "protocol": "TCP", "nodePort": 30010}]
-IPV6_ONLY: Final[dict[str, Any]] = {
-    "ports": ONE_PORT,
-    "type": "LoadBalancer",
-    "ipFamilies": ["IPv6"],
-    "ipFamilyPolicy": "SingleStack",
-}
-DUAL_STACK: Final[dict[str, Any]] = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
-DUAL_STACK_ONLY: Final[dict[str, Any]] = {"ports": ONE_PORT, "type": "LoadBalancer", **DUAL_STACK}
-WITH_CLASS: Final[dict[str, Any]] = {
-    "ports": ONE_PORT,
-    "type": "LoadBalancer",
-    "loadBalancerClass": LOAD_BALANCER_CLASS,
-}
 OTHER: Final = "example.com/other"
 """Class of another controller."""
 TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]

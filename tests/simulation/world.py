@@ -133,10 +133,6 @@ class World:
         """Return the pools of which a cluster may request addresses."""
         return frozenset({LAN} if guest.cluster in self._requesting else ())
 
-    def permitted_since(self, guest: Guest) -> float:
-        """Return since when a cluster may request addresses; the end of time if it may not."""
-        return self._requesting.get(guest.cluster, float("inf"))
-
     def _rules_of(self, run: str) -> list[Document]:
         names = sorted(self.permitted_pools(self.guest_of(run)))
         if not names:
@@ -238,10 +234,6 @@ class World:
     def guest_of(self, run: str) -> Guest:
         """Return the cluster of a run."""
         return next(one for one in self.guests if run.partition(".")[0] in one.processes)
-
-    def guest_named(self, cluster: str) -> Guest:
-        """Return the cluster of a name."""
-        return next(guest for guest in self.guests if guest.cluster == cluster)
 
     def writes(self) -> list[Call]:
         """Return all writes except those of the Lease."""
