@@ -377,4 +377,14 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(1.662, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
         ),
     ),
+    # kube-vip read the first patch too late, and announced the address for good although it was to ignore the Service.
+    "requested address is removed before the controller sees the service": Scenario(
+        "292953919",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(30.662, "request", {**_create(ONE_PORT, {WORKLOAD_TYPE: "vm"}), **_request("10.0.0.12")}),
+            Action(0.004, "change_request", {"name": "a", "address": None}),
+        ),
+    ),
 }

@@ -241,6 +241,18 @@ FIRST_PUBLICATION: dict[str, tuple[Situation, str]] = {
         Situation(replace(HELD, node="n1"), FIRST_HELD, ANNOUNCE),
         "silent; address=; ignore=-; status later; record: withdrawn, again, from n1",
     ),
+    "held as recorded, but another client has filled the annotation": (
+        Situation(replace(HELD, address_annotation=ADDRESS), FIRST_HELD, ANNOUNCE),
+        "silent; address=; ignore=-; status later; record: withdrawn, again",
+    ),
+    "held as recorded, but kube-vip does not ignore it": (
+        Situation(replace(HELD, ignored=False), FIRST_HELD, ANNOUNCE),
+        "silent; address=; ignore=-; status later; record: withdrawn, again",
+    ),
+    "a lease where kube-vip notes no node": (
+        Situation(replace(LEASED, node=""), recorded(Step.PUBLISHED, DHCP_ADDRESS, again=False), LEASE),
+        "shown; record: shown, 0.0.0.0",
+    ),
     "held after another address": (
         Situation(HELD, recorded(Step.HELD), ANNOUNCE),
         (
