@@ -165,16 +165,6 @@ def test_grace_period_counts_from_the_creation_of_the_load_balancer(
     assert reason["message"].startswith(message)
 
 
-def test_harvester_that_processes_other_load_balancers_is_no_problem(run: Runner, serve: ClusterServer) -> None:
-    balancer = objects.balancer()
-    balancer["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
-    other = objects.balancer(of="shop/other", name="other", address="10.0.0.8")
-    condition = {"type": "Ready", "status": "True", "lastUpdateTime": datetime.now(UTC).isoformat()}
-    other["status"]["conditions"] = [condition]
-    (reason,) = explained(run, serve(objects.service(), balancer, other))["reasons"]
-    assert reason["message"].startswith("The Service waits for Harvester's")
-
-
 def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
     document = explained(run, flags, RENAMED)

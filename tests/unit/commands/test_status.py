@@ -203,7 +203,7 @@ def test_creation_behind_one_that_harvester_does_not_process_is_queued(run: Runn
     ]
     found = problems(run("status", *serve(objects.home(), objects.lease(), *documents)).out)
     assert found[0].startswith("Service shop/first Pending NotProcessed")
-    assert found[1].startswith("Service shop/second Pending CreationQueued Creation is queued, and Harvester's")
+    assert found[1].startswith("Service shop/second Pending CreationQueued Creation is queued for more")
 
 
 def test_services_with_one_address_are_both_listed(run: Runner, serve: ClusterServer) -> None:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from harvester_ccm.kube.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
-    ANNOUNCED_AS,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -21,12 +20,12 @@ from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
+from tests.unit.plan.service.outcomes import check_outcomes
 from tests.unit.plan.service.snapshots import (
     READY,
     VM,
     WAITING,
     WITHDRAWN,
-    Plan,
     World,
     conditioned,
     messages,
@@ -45,375 +44,82 @@ NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False
 REQUESTED: Final = service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
 AWAITS_LEASE: Final = conditioned(Reason.DHCP_LEASE_PENDING, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ADDRESS})
 
-NOT_OURS: dict[str, tuple[World, Plan]] = {
-    "another type": (World(service(kind="ClusterIP")), Plan(Phase.NOT_OURS, "NotManaged")),
-    "another class": (
-        World(service(spec={"loadBalancerClass": "example.com/other"})),
-        Plan(Phase.NOT_OURS, "NotManaged"),
+NOT_OURS: dict[str, World] = {
+    "another type": World(service(kind="ClusterIP")),
+    "another class": World(service(spec={"loadBalancerClass": "example.com/other"})),
+    "annotation of MetalLB": World(service(annotations={"metallb.io/address-pool": "x"})),
+    "annotation of MetalLB, with an address": World(
+        service(annotations={"metallb.io/address-pool": "x"}, address=ADDRESS)
     ),
-    "annotation of MetalLB": (
-        World(service(annotations={"metallb.io/address-pool": "x"})),
-        Plan(Phase.NOT_OURS, "NotManaged", events=("Normal ManagedByOtherController",)),
-    ),
-    "annotation of MetalLB, with an address": (
-        World(service(annotations={"metallb.io/address-pool": "x"}, address=ADDRESS)),
-        Plan(Phase.NOT_OURS, "NotManaged"),
-    ),
-    "being deleted, with the finalizer of another controller": (
-        World(service(deleting=True, finalizers=["example.com/keep"])),
-        Plan(Phase.NOT_OURS, "NotManaged"),
+    "being deleted, with the finalizer of another controller": World(
+        service(deleting=True, finalizers=["example.com/keep"])
     ),
 }
-HARVESTER: dict[str, tuple[World, Plan]] = {
-    "not listed, new Service": (
-        World(service(), facts=UNKNOWN),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            delay=5.0,
-        ),
+HARVESTER: dict[str, World] = {
+    "not listed, new Service": World(service(), facts=UNKNOWN),
+    "not listed, new Service, kept from kube-vip": World(service(annotations=SUPPRESSED), facts=UNKNOWN),
+    "not listed for 5 s, new Service": World(service(), facts={**UNKNOWN, "waited": 5.0}),
+    "not listed, an address is requested": World(REQUESTED, facts=UNKNOWN),
+    "not listed, Service with the finalizer": World(WAITING, facts=UNKNOWN),
+    "not listed, served": World(served(), facts=UNKNOWN),
+    "not listed, being deleted": World(service(ours=True, deleting=True, annotations=SUPPRESSED), facts=UNKNOWN),
+    "unreachable, new Service": World(service(), facts=UNREACHABLE),
+    "unreachable, served": World(served(), facts=UNREACHABLE),
+    "unreachable, served, being deleted": World(served(deleting=True), facts=UNREACHABLE),
+    "lost, being deleted": World(served(deleting=True), facts={"harvester_problem": Forbidden(Answer(403, "", "no"))}),
+    "VMs not listed, new Service": World(service(), facts=UNVERIFIED),
+    "VMs not listed, kept from kube-vip": World(WAITING, facts=UNVERIFIED),
+    "VMs not listed, with an address": World(served(), facts=UNVERIFIED),
+    "another one, new Service": World(service(), facts=MISMATCH),
+    "another one, with an address that kube-vip has leased just now": World(AWAITS_LEASE, facts=MISMATCH),
+    "another one, with an address": World(served(), facts=MISMATCH),
+}
+OTHERS: dict[str, World] = {
+    "name of another cluster": World(service(), (FOREIGN,)),
+    "name of another cluster, an address is requested": World(REQUESTED, (FOREIGN,)),
+    "its address was given to another one": World(served(), facts={"other_load_balancers": (HOLDER,)}),
+    "its address was given to another one, although kube-vip ignores the Service": World(
+        served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"other_load_balancers": (HOLDER,)}
     ),
-    "not listed, new Service, kept from kube-vip": (
-        World(service(annotations=SUPPRESSED), facts=UNKNOWN),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            write={"annotations": {ANNOUNCED_AS: "held"}},
-            delay=5.0,
-        ),
+    "its address was given to another one, after Harvester announced it": World(
+        service(ours=True, address=ADDRESS, annotations=SUPPRESSED), facts={"other_load_balancers": (HOLDER,)}
     ),
-    "not listed for 5 s, new Service": (
-        World(service(), facts={**UNKNOWN, "waited": 5.0}),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            condition="False HarvesterUnavailable",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning HarvesterUnavailable",),
-        ),
-    ),
-    "not listed, an address is requested": (
-        World(REQUESTED, facts=UNKNOWN),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            write={
-                "annotations": {
-                    REQUESTED_ADDRESS: "10.0.0.7 6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12",
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: "withdrawn, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            delay=5.0,
-        ),
-    ),
-    "not listed, Service with the finalizer": (
-        World(WAITING, facts=UNKNOWN),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=5.0),
-    ),
-    "not listed, served": (
-        World(served(), facts=UNKNOWN),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer"),
-    ),
-    "not listed, being deleted": (
-        World(service(ours=True, deleting=True, annotations=SUPPRESSED), facts=UNKNOWN),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=5.0),
-    ),
-    "unreachable, new Service": (
-        World(service(), facts=UNREACHABLE),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            condition="False HarvesterUnavailable",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning HarvesterUnavailable",),
-        ),
-    ),
-    "unreachable, served": (
-        World(served(), facts=UNREACHABLE),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer"),
-    ),
-    "unreachable, served, being deleted": (
-        World(served(deleting=True), facts=UNREACHABLE),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            condition="False HarvesterUnavailable",
-            write="condition",
-            events=("Warning HarvesterUnavailable",),
-        ),
-    ),
-    "lost, being deleted": (
-        World(served(deleting=True), facts={"harvester_problem": Forbidden(Answer(403, "", "no"))}),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            condition="False HarvesterUnavailable",
-            write="condition",
-            events=("Warning HarvesterUnavailable",),
-        ),
-    ),
-    "VMs not listed, new Service": (
-        World(service(), facts=UNVERIFIED),
-        Plan(
-            Phase.HARVESTER_UNKNOWN,
-            "NotReady HarvesterUnavailable",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            delay=1.0,
-        ),
-    ),
-    "VMs not listed, kept from kube-vip": (
-        World(WAITING, facts=UNVERIFIED),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=1.0),
-    ),
-    "VMs not listed, with an address": (
-        World(served(), facts=UNVERIFIED),
-        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer", delay=1.0),
-    ),
-    "another one, new Service": (
-        World(service(), facts=MISMATCH),
-        Plan(
-            Phase.WRONG_HARVESTER,
-            "NotReady HarvesterMismatch",
-            condition="False HarvesterMismatch",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning HarvesterMismatch",),
-            delay=60.0,
-        ),
-    ),
-    "another one, with an address that kube-vip has leased just now": (
-        World(AWAITS_LEASE, facts=MISMATCH),
-        Plan(
-            Phase.WRONG_HARVESTER,
-            "NotReady HarvesterMismatch",
-            condition="False HarvesterMismatch",
-            write="condition",
-            events=("Warning HarvesterMismatch",),
-            delay=60.0,
-        ),
-    ),
-    "another one, with an address": (
-        World(served(), facts=MISMATCH),
-        Plan(
-            Phase.WRONG_HARVESTER,
-            "NotReady HarvesterMismatch",
-            condition="True EnsuredLoadBalancer",
-            events=("Warning HarvesterMismatch",),
-            delay=60.0,
-        ),
+    "the requested address was given to another one": World(
+        served(condition=False, annotations={REQUESTED_ADDRESS: ADDRESS}),
+        (marked(),),
+        {"other_load_balancers": (HOLDER,)},
     ),
 }
-OTHERS: dict[str, tuple[World, Plan]] = {
-    "name of another cluster": (
-        World(service(), (FOREIGN,)),
-        Plan(
-            Phase.NAME_TAKEN,
-            "NotReady LoadBalancerOwnershipConflict",
-            condition="False LoadBalancerOwnershipConflict",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning LoadBalancerOwnershipConflict",),
-        ),
+UNSUPPORTED: dict[str, World] = {
+    "ipam": World(service(annotations={IPAM: "static"})),
+    "ipam, kept from kube-vip": World(service(annotations={IPAM: "static", **SUPPRESSED})),
+    "ipam and another problem": World(service(annotations={IPAM: "static", WORKLOAD_TYPE: "pod"})),
+    "IPv6 only": World(service(spec={"ipFamilies": ["IPv6"]})),
+    "IPv6 only, the address of an earlier load balancer": World(served(spec={"ipFamilies": ["IPv6"]})),
+    "IPv6 only, the address of an earlier load balancer, withdrawn": World(
+        service(ours=True, address=ADDRESS, annotations=WITHDRAWN, spec={"ipFamilies": ["IPv6"]})
     ),
-    "name of another cluster, an address is requested": (
-        World(REQUESTED, (FOREIGN,)),
-        Plan(
-            Phase.NAME_TAKEN,
-            "NotReady LoadBalancerOwnershipConflict",
-            condition="False LoadBalancerOwnershipConflict",
-            write={
-                "annotations": {
-                    REQUESTED_ADDRESS: "10.0.0.7 6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12",
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: "withdrawn, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            events=("Warning LoadBalancerOwnershipConflict",),
-        ),
+    "IPv6 only, the requested address is announced": World(
+        served(spec={"ipFamilies": ["IPv6"], "loadBalancerIP": ADDRESS})
     ),
-    "its address was given to another one": (
-        World(served(), facts={"other_load_balancers": (HOLDER,)}),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady AddressNotAllocated",
-            condition="False AddressNotAllocated",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            events=("Warning AddressNotAllocated",),
-            delay=1.0,
-        ),
-    ),
-    "its address was given to another one, although kube-vip ignores the Service": (
-        World(served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"other_load_balancers": (HOLDER,)}),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady AddressNotAllocated",
-            condition="False AddressNotAllocated",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    KUBE_VIP_IGNORE: None,
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                }
-            },
-            events=("Warning AddressNotAllocated",),
-            delay=1.0,
-        ),
-    ),
-    "its address was given to another one, after Harvester announced it": (
-        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED), facts={"other_load_balancers": (HOLDER,)}),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady AddressNotAllocated",
-            condition="False AddressNotAllocated",
-            write={"annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"}, "ingress": []},
-            events=("Warning AddressNotAllocated",),
-            delay=1.0,
-        ),
-    ),
-    "the requested address was given to another one": (
-        World(
-            served(condition=False, annotations={REQUESTED_ADDRESS: ADDRESS}),
-            (marked(),),
-            {"other_load_balancers": (HOLDER,)},
-        ),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady AddressNotAllocated",
-            condition="False AddressNotAllocated",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
-            events=("Warning AddressNotAllocated",),
-            delay=1.0,
-        ),
-    ),
-}
-UNSUPPORTED: dict[str, tuple[World, Plan]] = {
-    "ipam": (
-        World(service(annotations={IPAM: "static"})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning InvalidAnnotation",),
-        ),
-    ),
-    "ipam, kept from kube-vip": (
-        World(service(annotations={IPAM: "static", **SUPPRESSED})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write={"annotations": {ANNOUNCED_AS: "held"}},
-            events=("Warning InvalidAnnotation",),
-        ),
-    ),
-    "ipam and another problem": (
-        World(service(annotations={IPAM: "static", WORKLOAD_TYPE: "pod"})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning InvalidAnnotation", "Warning InvalidAnnotation"),
-        ),
-    ),
-    "IPv6 only": (
-        World(service(spec={"ipFamilies": ["IPv6"]})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady Unsupported",
-            condition="False Unsupported",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    KUBE_VIP_IGNORE: "true",
-                    ANNOUNCED_AS: "held, Cluster IPv6 SingleStack",
-                }
-            },
-            events=("Warning Unsupported",),
-        ),
-    ),
-    "IPv6 only, the address of an earlier load balancer": (
-        World(served(spec={"ipFamilies": ["IPv6"]})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady Unsupported",
-            condition="False Unsupported",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again, Cluster IPv6 SingleStack",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            events=("Warning Unsupported",),
-        ),
-    ),
-    "IPv6 only, the address of an earlier load balancer, withdrawn": (
-        World(service(ours=True, address=ADDRESS, annotations=WITHDRAWN, spec={"ipFamilies": ["IPv6"]})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady Unsupported",
-            condition="False Unsupported",
-            events=("Warning Unsupported",),
-            delay=1.0,
-        ),
-    ),
-    "IPv6 only, the requested address is announced": (
-        World(served(spec={"ipFamilies": ["IPv6"], "loadBalancerIP": ADDRESS})),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady Unsupported",
-            condition="False Unsupported",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again, Cluster IPv6 SingleStack",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            events=("Warning Unsupported",),
-        ),
-    ),
-    "VM load balancer without node ports": (
-        World(service(annotations=VM, **NO_NODE_PORTS)),
-        Plan(
-            Phase.UNSUPPORTED,
-            "NotReady Unsupported",
-            condition="False Unsupported",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning Unsupported",),
-        ),
-    ),
+    "VM load balancer without node ports": World(service(annotations=VM, **NO_NODE_PORTS)),
 }
 
 
-@pytest.mark.parametrize(("world", "expected"), NOT_OURS.values(), ids=NOT_OURS.keys())
-def test_service_of_others_is_left_alone(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_service_of_others_is_left_alone() -> None:
+    check_outcomes("obstacles_not_ours", NOT_OURS)
 
 
-@pytest.mark.parametrize(("world", "expected"), HARVESTER.values(), ids=HARVESTER.keys())
-def test_harvester_is_not_known(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_harvester_is_not_known() -> None:
+    check_outcomes("obstacles_harvester", HARVESTER)
 
 
-@pytest.mark.parametrize(("world", "expected"), OTHERS.values(), ids=OTHERS.keys())
-def test_another_owner_has_the_name_or_the_address(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_another_owner_has_the_name_or_the_address() -> None:
+    check_outcomes("obstacles_others", OTHERS)
 
 
-@pytest.mark.parametrize(("world", "expected"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
-def test_service_that_cannot_be_served(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_service_that_cannot_be_served() -> None:
+    check_outcomes("obstacles_unsupported", UNSUPPORTED)
 
 
 def test_address_that_was_given_away_is_named_with_its_new_holder() -> None:

@@ -12,7 +12,6 @@ from harvester_ccm.names import (
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
@@ -21,12 +20,11 @@ from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, UID, load_balancer, marked, served, service
+from tests.unit.plan.service.outcomes import check_outcomes
 from tests.unit.plan.service.snapshots import (
     VM,
-    Plan,
     World,
     messages,
-    outline,
     plan,
     record_of,
     short_write,
@@ -51,126 +49,33 @@ def facts(**status: Any) -> dict[str, Any]:
     return {"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool(**status))}
 
 
-PLANS: dict[str, tuple[World, Plan]] = {
-    "the Service is prepared before the pool is read": (
-        World(NEW, facts={"pool_rights": RIGHTS}),
-        Plan(
-            Phase.NEW,
-            "NotReady Queued",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None},
-                "finalizers": [SERVICE_FINALIZER],
-            },
-            events=("Normal EnsuringLoadBalancer",),
-            delay=30.0,
-        ),
+PLANS: dict[str, World] = {
+    "the Service is prepared before the pool is read": World(NEW, facts={"pool_rights": RIGHTS}),
+    "the pool is read": World(PREPARED, facts={"pool_rights": RIGHTS}),
+    "another pool was read": World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("dmz", pool())}),
+    "free": World(PREPARED, facts=facts()),
+    "requested in the pool": World(PREPARED, facts=facts(allocatedHistory={WANTED: OWNER})),
+    "the load balancer had another one": World(PREPARED, facts=facts(allocatedHistory={"10.0.0.30": OWNER})),
+    "the load balancer has one already": World(PREPARED, facts=facts(allocated={"10.0.0.30": OWNER})),
+    "in use": World(PREPARED, facts=facts(allocated={WANTED: "vms/other"})),
+    "in use, and announced by kube-vip": World(
+        service(spec=FIELD, address=WANTED, annotations=IN_LAN),
+        facts=facts(allocated={WANTED: "vms/other"}),
     ),
-    "the pool is read": (
-        World(PREPARED, facts={"pool_rights": RIGHTS}),
-        Plan(Phase.NEW, "NotReady Queued", events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    "outside of the ranges": World(
+        PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool({"subnet": "10.1.0.0/24"}))}
     ),
-    "another pool was read": (
-        World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("dmz", pool())}),
-        Plan(Phase.NEW, "NotReady Queued", events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "free": (
-        World(PREPARED, facts=facts()),
-        Plan(Phase.NEW, "NotReady Queued", write=SEED, events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "requested in the pool": (
-        World(PREPARED, facts=facts(allocatedHistory={WANTED: OWNER})),
-        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "the load balancer had another one": (
-        World(PREPARED, facts=facts(allocatedHistory={"10.0.0.30": OWNER})),
-        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "the load balancer has one already": (
-        World(PREPARED, facts=facts(allocated={"10.0.0.30": OWNER})),
-        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "in use": (
-        World(PREPARED, facts=facts(allocated={WANTED: "vms/other"})),
-        Plan(
-            Phase.NEW,
-            "NotReady AddressInUse",
-            condition="False AddressInUse",
-            write="condition",
-            events=("Warning AddressInUse",),
-        ),
-    ),
-    "in use, and announced by kube-vip": (
-        World(
-            service(spec=FIELD, address=WANTED, annotations=IN_LAN),
-            facts=facts(allocated={WANTED: "vms/other"}),
-        ),
-        Plan(
-            Phase.NEW,
-            "NotReady AddressInUse",
-            condition="False AddressInUse",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", ANNOUNCED_AS: "withdrawn, again", KUBE_VIP_IGNORE: None}},
-            events=("Warning AddressInUse",),
-        ),
-    ),
-    "outside of the ranges": (
-        World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool({"subnet": "10.1.0.0/24"}))}),
-        Plan(
-            Phase.NEW,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write="condition",
-            events=("Warning InvalidAnnotation",),
-        ),
-    ),
-    "no such pool": (
-        World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", None)}),
-        Plan(
-            Phase.NEW,
-            "NotReady NoMatchingPool",
-            condition="False NoMatchingPool",
-            write="condition",
-            events=("Warning NoMatchingPool",),
-        ),
-    ),
-    "a Node has it": (
-        World(PREPARED, facts={**facts(), "machine_with_address": "Node n1"}),
-        Plan(
-            Phase.NEW,
-            "NotReady AddressInUse",
-            condition="False AddressInUse",
-            write="condition",
-            events=("Warning AddressInUse",),
-            delay=60.0,
-        ),
-    ),
-    "the rights are not known yet": (
-        World(PREPARED, facts={"pool_rights": PoolRights(are_known=False)}),
-        Plan(Phase.NEW, "NotReady HarvesterUnavailable", delay=1.0),
-    ),
-    "without the permission": (
-        World(PREPARED),
-        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "permission for another pool": (
-        World(PREPARED, facts={"pool_rights": PoolRights(frozenset({"dmz"}))}),
-        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
-    ),
-    "no pool is named": (
-        World(service(ours=True, spec=FIELD, annotations=SUPPRESSED), facts=facts()),
-        Plan(
-            Phase.NEW,
-            "NotReady Queued",
-            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-            events=("Warning AddressNotAsRequested", "Normal EnsuringLoadBalancer"),
-            delay=30.0,
-        ),
-    ),
+    "no such pool": World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", None)}),
+    "a Node has it": World(PREPARED, facts={**facts(), "machine_with_address": "Node n1"}),
+    "the rights are not known yet": World(PREPARED, facts={"pool_rights": PoolRights(are_known=False)}),
+    "without the permission": World(PREPARED),
+    "permission for another pool": World(PREPARED, facts={"pool_rights": PoolRights(frozenset({"dmz"}))}),
+    "no pool is named": World(service(ours=True, spec=FIELD, annotations=SUPPRESSED), facts=facts()),
 }
 
 
-@pytest.mark.parametrize(("world", "expected"), PLANS.values(), ids=PLANS)
-def test_plan(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_plan() -> None:
+    check_outcomes("requested_address", PLANS)
 
 
 def test_vm_load_balancer_gets_the_requested_address() -> None:

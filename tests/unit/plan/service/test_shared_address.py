@@ -9,7 +9,6 @@ from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
-    ANNOUNCED_AS,
     DESCRIPTION,
     IP_POOL,
     IPAM,
@@ -23,17 +22,14 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
-    SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import primary_label
 from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS
 from harvester_ccm.plan.service.verdict import NotReady
 from tests.support.builders import (
     ADDRESS,
     CLUSTER,
-    LB_NAME,
     SUPPRESSED,
     allocated,
     load_balancer,
@@ -41,17 +37,15 @@ from tests.support.builders import (
     served,
     service,
 )
+from tests.unit.plan.service.outcomes import check_outcomes
 from tests.unit.plan.service.snapshots import (
     PRIMARY,
-    READY,
     SHARED,
     SHARES,
     VM,
     WITHDRAWN,
-    Plan,
     World,
     messages,
-    outline,
     plan,
 )
 
@@ -89,725 +83,175 @@ HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
 CLONED: Final = allocated(PRIMARY, labels={LB_CLUSTER: "clone"})
 """The load balancer of the primary, under the name of a clone of this cluster."""
 
-SHARING_PLANS: dict[str, tuple[World, Plan]] = {
-    "new": (
-        World(NEW, facts=ALLOCATED),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCED_AS: f"shown, {ADDRESS}"},
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "finalizers": [SERVICE_FINALIZER],
-                "ingress": [f"{ADDRESS} VIP 443/TCP"],
+SHARING_PLANS: dict[str, World] = {
+    "new": World(NEW, facts=ALLOCATED),
+    "waiting": World(PAUSED, facts=ALLOCATED),
+    "ready": World(SHARING, facts=ALLOCATED),
+    "ready, kube-vip announces it on a device": World(
+        served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth1", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
+        facts=TO_VLAN,
+    ),
+    "network and device are copied": World(service(annotations=SHARES, **PORT), facts=TO_VLAN),
+    "ready, and a user has set ipam": World(
+        served(annotations={**SHARES, IPAM: "pool"}, labels=SHARED, **PORT), facts=ALLOCATED
+    ),
+    "another device than the one of the primary": World(
+        served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
+        facts=TO_VLAN,
+    ),
+    "a device, and the primary has none": World(
+        served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7"}, labels=SHARED, **PORT), facts=ALLOCATED
+    ),
+    "settings of the primary": World(
+        served(
+            annotations={
+                **SHARES,
+                DESCRIPTION: "front",
+                IP_POOL: "lab",
+                REQUESTED_ADDRESS: "10.0.0.7",
+                f"{PREFIX}zz": "",
             },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
+            labels=SHARED,
+            **PORT,
         ),
+        facts=ALLOCATED,
     ),
-    "waiting": (
-        World(PAUSED, facts=ALLOCATED),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [f"{ADDRESS} VIP 443/TCP"],
-            },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
-        ),
+    "a port of the primary in another protocol": World(DNS, facts={**ALLOCATED, "ranked": (DNS,)}),
+    "Harvester announces the address": World(PAUSED, facts=HOSTED),
+    "Harvester announces the address, which kube-vip has to withdraw first": World(SHARING, facts=HOSTED),
+    "Harvester does not announce the address yet": World(PAUSED, facts={**HOSTED, "primary_served": frozenset()}),
+    "a user lets kube-vip ignore the primary, whose address it announces": World(
+        SHARING, facts={**ALLOCATED, "primary": IGNORED_PRIMARY}
     ),
-    "ready": (
-        World(SHARING, facts=ALLOCATED),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", delay=60.0),
+    "the primary is withdrawn": World(
+        SHARING, facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}
     ),
-    "ready, kube-vip announces it on a device": (
-        World(
-            served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth1", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
-            facts=TO_VLAN,
-        ),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", delay=60.0),
+    "the primary is withdrawn, and has no device": World(
+        served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7"}, labels=SHARED, **PORT),
+        facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})},
     ),
-    "network and device are copied": (
-        World(service(annotations=SHARES, **PORT), facts=TO_VLAN),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {
-                    NETWORK: "infra/vlan9",
-                    KUBE_VIP_ADDRESSES: ADDRESS,
-                    ANNOUNCED_AS: f"shown, {ADDRESS}",
-                    KUBE_VIP_INTERFACE: "eth1",
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "finalizers": [SERVICE_FINALIZER],
-                "ingress": [f"{ADDRESS} VIP 443/TCP"],
-            },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
+    "the primary is announced again": World(
+        service(
+            ours=True,
+            address=ADDRESS,
+            annotations={**WITHDRAWN, **SHARES, KUBE_VIP_HOST: "n1"},
+            labels=SHARED,
+            **PORT,
         ),
+        facts=ALLOCATED,
     ),
-    "ready, and a user has set ipam": (
-        World(served(annotations={**SHARES, IPAM: "pool"}, labels=SHARED, **PORT), facts=ALLOCATED),
-        Plan(
-            Phase.SHARING, READY, condition="True EnsuredLoadBalancer", events=("Warning SettingsIgnored",), delay=60.0
-        ),
+    "the primary has another address": World(SHARING, facts=TO_OTHER),
+    "the primary has another address, withdrawn": World(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
+        facts=TO_OTHER,
     ),
-    "another device than the one of the primary": (
-        World(
-            served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
-            facts=TO_VLAN,
-        ),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
-            events=("Warning NetworkDeviceChanged",),
-            delay=60.0,
-        ),
+    "the address of the primary is from DHCP": World(
+        PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}
     ),
-    "a device, and the primary has none": (
-        World(served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7"}, labels=SHARED, **PORT), facts=ALLOCATED),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_INTERFACE: None}},
-            delay=60.0,
-        ),
+    "its own load balancer: withdrawal": World(served(annotations=SHARES, **PORT), (allocated(),), TO_OTHER),
+    "its own load balancer: deletion": World(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, **PORT), (allocated(),), TO_OTHER
     ),
-    "settings of the primary": (
-        World(
-            served(
-                annotations={
-                    **SHARES,
-                    DESCRIPTION: "front",
-                    IP_POOL: "lab",
-                    REQUESTED_ADDRESS: "10.0.0.7",
-                    f"{PREFIX}zz": "",
-                },
-                labels=SHARED,
-                **PORT,
-            ),
-            facts=ALLOCATED,
-        ),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            events=("Warning SettingsIgnored", "Warning SettingsIgnored"),
-            delay=60.0,
-        ),
+    "its own load balancer: Harvester has not responded": World(PAUSED, (marked(),), ALLOCATED),
+    "its own load balancer: Harvester has not responded for 30 s": World(
+        PAUSED, (marked(),), {**ALLOCATED, "waited": 30.0}
     ),
-    "a port of the primary in another protocol": (
-        World(DNS, facts={**ALLOCATED, "ranked": (DNS,)}),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [f"{ADDRESS} VIP 80/UDP"],
-            },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
-        ),
+    "its own load balancer: another Service begins to share its address": World(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, **PORT),
+        (allocated(),),
+        {**TO_OTHER, "secondary_in_progress": True},
     ),
-    "Harvester announces the address": (
-        World(PAUSED, facts=HOSTED),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {ANNOUNCED_AS: f"delegated, {ADDRESS}"},
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [f"{ADDRESS} VIP 443/TCP"],
-            },
-            events=("Normal EnsuredLoadBalancer",),
-        ),
-    ),
-    "Harvester announces the address, which kube-vip has to withdraw first": (
-        World(SHARING, facts=HOSTED),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-        ),
-    ),
-    "Harvester does not announce the address yet": (
-        World(PAUSED, facts={**HOSTED, "primary_served": frozenset()}),
-        Plan(
-            Phase.SHARING,
-            "NotReady SharedAddressPending",
-            write={"labels": {PRIMARY_SERVICE_LABEL: "shop.main"}, "ingress": [SHOWN_443]},
-        ),
-    ),
-    "a user lets kube-vip ignore the primary, whose address it announces": (
-        World(SHARING, facts={**ALLOCATED, "primary": IGNORED_PRIMARY}),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
-    "the primary is withdrawn": (
-        World(SHARING, facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
-        Plan(
-            Phase.SHARING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-        ),
-    ),
-    "the primary is withdrawn, and has no device": (
-        World(
-            served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7"}, labels=SHARED, **PORT),
-            facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})},
-        ),
-        Plan(
-            Phase.SHARING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_INTERFACE: None,
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-        ),
-    ),
-    "the primary is announced again": (
-        World(
-            service(
-                ours=True,
-                address=ADDRESS,
-                annotations={**WITHDRAWN, **SHARES, KUBE_VIP_HOST: "n1"},
-                labels=SHARED,
-                **PORT,
-            ),
-            facts=ALLOCATED,
-        ),
-        Plan(Phase.SHARING, "NotReady Announcing", condition="False Announcing", delay=1.0),
-    ),
-    "the primary has another address": (
-        World(SHARING, facts=TO_OTHER),
-        Plan(
-            Phase.SHARING,
-            "NotReady Announcing",
-            condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", ANNOUNCED_AS: "published, 10.0.0.9, again"}},
-            events=("Warning AddressChanged",),
-        ),
-    ),
-    "the primary has another address, withdrawn": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
-            facts=TO_OTHER,
-        ),
-        Plan(
-            Phase.SHARING,
-            "NotReady Announcing",
-            condition="False Announcing",
-            events=("Warning AddressChanged",),
-            delay=1.0,
-        ),
-    ),
-    "the address of the primary is from DHCP": (
-        World(PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [f"{ADDRESS} VIP 443/TCP"],
-            },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
-        ),
-    ),
-    "its own load balancer: withdrawal": (
-        World(served(annotations=SHARES, **PORT), (allocated(),), TO_OTHER),
-        Plan(
-            Phase.SHARING,
-            "NotReady DeletionPending",
-            condition="False DeletionPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            then={"delete": LB_NAME},
-            events=("Normal DeletingLoadBalancer",),
-        ),
-    ),
-    "its own load balancer: deletion": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, **PORT), (allocated(),), TO_OTHER
-        ),
-        Plan(
-            Phase.SHARING,
-            "NotReady DeletionPending",
-            condition="False DeletionPending",
-            write={"delete": LB_NAME},
-            events=("Normal DeletingLoadBalancer",),
-            delay=1.0,
-        ),
-    ),
-    "its own load balancer: Harvester has not responded": (
-        World(PAUSED, (marked(),), ALLOCATED),
-        Plan(Phase.SHARING, "NotReady DeletionPending", delay=30.0),
-    ),
-    "its own load balancer: Harvester has not responded for 30 s": (
-        World(PAUSED, (marked(),), {**ALLOCATED, "waited": 30.0}),
-        Plan(
-            Phase.SHARING,
-            "NotReady DeletionPending",
-            condition="False DeletionPending",
-            write="condition",
-            events=("Warning DeletionPending",),
-            delay=270.0,
-        ),
-    ),
-    "its own load balancer: another Service begins to share its address": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, **PORT),
-            (allocated(),),
-            {**TO_OTHER, "secondary_in_progress": True},
-        ),
-        Plan(Phase.SHARING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
-    ),
-    "its own load balancer is being deleted": (
-        World(PAUSED, (marked(deleting=True),), ALLOCATED),
-        Plan(
-            Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, ANNOUNCED_AS: f"shown, {ADDRESS}"},
-                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
-                "ingress": [f"{ADDRESS} VIP 443/TCP"],
-            },
-            events=("Normal EnsuredLoadBalancer",),
-            delay=60.0,
-        ),
-    ),
+    "its own load balancer is being deleted": World(PAUSED, (marked(deleting=True),), ALLOCATED),
 }
-PENDING: dict[str, tuple[World, Plan]] = {
-    "no such Service": (
-        World(NEW),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady AddressSharingRejected",
-            condition="False AddressSharingRejected",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
-                "finalizers": [SERVICE_FINALIZER],
-            },
-            events=("Warning AddressSharingRejected",),
-        ),
+PENDING: dict[str, World] = {
+    "no such Service": World(NEW),
+    "no such Service, its address was given up before": World(SHARING),
+    "a malformed name": World(service(annotations={PRIMARY_SERVICE: "main"}, **PORT)),
+    "the primary has no address": World(NEW, facts={"primary": WITHOUT_ADDRESS}),
+    "the primary has no address for a minute": World(PAUSED, facts={"primary": WITHOUT_ADDRESS, "waited": 60.0}),
+    "the address of the primary is only requested": World(
+        PAUSED, facts={"primary": served("main", uid="main-uid", spec={"loadBalancerIP": ADDRESS})}
     ),
-    "no such Service, its address was given up before": (
-        World(SHARING),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady AddressSharingRejected",
-            condition="False AddressSharingRejected",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            events=("Warning AddressSharingRejected",),
-        ),
+    "IPv6 only": World(service(annotations=SHARES, spec={"ipFamilies": ["IPv6"]}, **PORT), facts=ALLOCATED),
+    "the load balancer of the primary is replaced: withdrawal": World(SHARING, facts={"primary": REPLACED_PRIMARY}),
+    "the load balancer of the primary is replaced": World(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
+        facts={"primary": REPLACED_PRIMARY},
     ),
-    "a malformed name": (
-        World(service(annotations={PRIMARY_SERVICE: "main"}, **PORT)),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning InvalidAnnotation",),
-        ),
+    "the primary lost its address, which another load balancer has": World(
+        SHARING, facts={"primary": WITHOUT_ADDRESS, "other_load_balancers": (HOLDER,)}
     ),
-    "the primary has no address": (
-        World(NEW, facts={"primary": WITHOUT_ADDRESS}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            write={
-                "annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"},
-                "finalizers": [SERVICE_FINALIZER],
-            },
-            delay=60.0,
-        ),
+    "the primary lost its address": World(SHARING, facts={"primary": WITHOUT_ADDRESS}),
+    "the primary has another address, which is not allocated": World(SHARING, facts={"primary": OTHER_PRIMARY}),
+    "the load balancer of the primary belongs to others: the secondary keeps the address as its primary does": World(
+        SHARING, facts={"primary": PRIMARY, "other_load_balancers": (CLONED,)}
     ),
-    "the primary has no address for a minute": (
-        World(PAUSED, facts={"primary": WITHOUT_ADDRESS, "waited": 60.0}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write="condition",
-            events=("Warning SharedAddressPending",),
-        ),
+    "the load balancer of the primary belongs to others for 60 s": World(
+        SHARING, facts={"primary": PRIMARY, "other_load_balancers": (CLONED,), "waited": 60.0}
     ),
-    "the address of the primary is only requested": (
-        World(PAUSED, facts={"primary": served("main", uid="main-uid", spec={"loadBalancerIP": ADDRESS})}),
-        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", delay=60.0),
+    "the primary waits for a lease": World(
+        SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0"})}
     ),
-    "IPv6 only": (
-        World(service(annotations=SHARES, spec={"ipFamilies": ["IPv6"]}, **PORT), facts=ALLOCATED),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady Unsupported",
-            condition="False Unsupported",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    KUBE_VIP_IGNORE: "true",
-                    ANNOUNCED_AS: "held, Cluster IPv6 SingleStack",
-                }
-            },
-            events=("Warning Unsupported",),
-        ),
+    "the primary waits for a lease and shows the address of another controller": World(
+        PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0"})}
     ),
-    "the load balancer of the primary is replaced: withdrawal": (
-        World(SHARING, facts={"primary": REPLACED_PRIMARY}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            delay=60.0,
-        ),
+    "another client emptied the status of the primary, which has a lease": World(
+        SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}
     ),
-    "the load balancer of the primary is replaced": (
-        World(
-            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
-            facts={"primary": REPLACED_PRIMARY},
-        ),
-        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="False SharedAddressPending", delay=1.0),
+    "the primary is not served any more": World(
+        SHARING, facts={"primary": service("main", uid="main-uid", kind="ClusterIP", ours=True)}
     ),
-    "the primary lost its address, which another load balancer has": (
-        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "other_load_balancers": (HOLDER,)}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            delay=60.0,
-        ),
+    "a clash of ports": World(OLDER, facts={**ALLOCATED, "ranked": (OLDER, NEWER)}),
+    "a clash of ports gives up the address": World(
+        served("c", uid="c", created="2026-03-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT),
+        facts={
+            **ALLOCATED,
+            "ranked": (
+                NEWER,
+                served("c", uid="c", created="2026-03-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT),
+            ),
+        },
     ),
-    "the primary lost its address": (
-        World(SHARING, facts={"primary": WITHOUT_ADDRESS}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            delay=60.0,
-        ),
+    "another namespace, which is not permitted": World(
+        service(annotations=OTHER_NAMESPACE, **PORT), facts={"cluster": NAMESPACE_ONLY}
     ),
-    "the primary has another address, which is not allocated": (
-        World(SHARING, facts={"primary": OTHER_PRIMARY}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            delay=60.0,
-        ),
+    "another namespace, which is not permitted any more": World(
+        served(annotations=OTHER_NAMESPACE, labels={PRIMARY_SERVICE_LABEL: "infra.main"}, **PORT),
+        facts={"cluster": NAMESPACE_ONLY},
     ),
-    "the load balancer of the primary belongs to others: the secondary keeps the address as its primary does": (
-        World(SHARING, facts={"primary": PRIMARY, "other_load_balancers": (CLONED,)}),
-        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=60.0),
-    ),
-    "the load balancer of the primary belongs to others for 60 s": (
-        World(SHARING, facts={"primary": PRIMARY, "other_load_balancers": (CLONED,), "waited": 60.0}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write="condition",
-            events=("Warning SharedAddressPending",),
-        ),
-    ),
-    "the primary waits for a lease": (
-        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0"})}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            delay=60.0,
-        ),
-    ),
-    "the primary waits for a lease and shows the address of another controller": (
-        World(PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0"})}),
-        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", delay=60.0),
-    ),
-    "another client emptied the status of the primary, which has a lease": (
-        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                }
-            },
-            delay=60.0,
-        ),
-    ),
-    "the primary is not served any more": (
-        World(SHARING, facts={"primary": service("main", uid="main-uid", kind="ClusterIP", ours=True)}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady AddressSharingRejected",
-            condition="False AddressSharingRejected",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            events=("Warning AddressSharingRejected",),
-        ),
-    ),
-    "a clash of ports": (
-        World(OLDER, facts={**ALLOCATED, "ranked": (OLDER, NEWER)}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady AddressSharingRejected",
-            condition="False AddressSharingRejected",
-            write="condition",
-            events=("Warning AddressSharingRejected",),
-        ),
-    ),
-    "a clash of ports gives up the address": (
-        World(
-            served("c", uid="c", created="2026-03-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT),
-            facts={
-                **ALLOCATED,
-                "ranked": (
-                    NEWER,
-                    served("c", uid="c", created="2026-03-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT),
-                ),
-            },
-        ),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady AddressSharingRejected",
-            condition="False AddressSharingRejected",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            events=("Warning AddressSharingRejected",),
-        ),
-    ),
-    "another namespace, which is not permitted": (
-        World(service(annotations=OTHER_NAMESPACE, **PORT), facts={"cluster": NAMESPACE_ONLY}),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: "held"}},
-            events=("Warning InvalidAnnotation",),
-        ),
-    ),
-    "another namespace, which is not permitted any more": (
-        World(
-            served(annotations=OTHER_NAMESPACE, labels={PRIMARY_SERVICE_LABEL: "infra.main"}, **PORT),
-            facts={"cluster": NAMESPACE_ONLY},
-        ),
-        Plan(
-            Phase.SHARING_PENDING,
-            "NotReady InvalidAnnotation",
-            condition="False InvalidAnnotation",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            events=("Warning InvalidAnnotation",),
-        ),
-    ),
-    "its own address is shared": (
-        World(served(annotations=SHARES, **PORT), (allocated(),), {**TO_OTHER, "own_secondaries": (USER,)}),
-        Plan(
-            Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
-            events=("Warning AddressSharingRejected",),
-            delay=60.0,
-        ),
+    "its own address is shared": World(
+        served(annotations=SHARES, **PORT), (allocated(),), {**TO_OTHER, "own_secondaries": (USER,)}
     ),
 }
 OF_PRIMARY: Final = allocated(PRIMARY, name="demo-shop-main-1", uid="lb-main")
 """The load balancer that has the address."""
-FORMER: dict[str, tuple[World, Plan]] = {
-    "the address is withdrawn": (
-        World(served(labels=SHARED), facts={"other_load_balancers": (OF_PRIMARY,)}),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            delay=1.0,
-        ),
+FORMER: dict[str, World] = {
+    "the address is withdrawn": World(served(labels=SHARED), facts={"other_load_balancers": (OF_PRIMARY,)}),
+    "with the device": World(
+        served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"}),
+        facts={"other_load_balancers": (OF_PRIMARY,)},
     ),
-    "with the device": (
-        World(
-            served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"}),
-            facts={"other_load_balancers": (OF_PRIMARY,)},
-        ),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {
-                    KUBE_VIP_ADDRESSES: "",
-                    ANNOUNCED_AS: f"withdrawn, {ADDRESS}, again",
-                    KUBE_VIP_INTERFACE: None,
-                    KUBE_VIP_IGNORE: None,
-                },
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-            },
-            delay=1.0,
-        ),
+    "withdrawn": World(
+        service(ours=True, address=ADDRESS, annotations=WITHDRAWN, labels=SHARED),
+        facts={"other_load_balancers": (OF_PRIMARY,), "since": 1.0},
     ),
-    "withdrawn": (
-        World(
-            service(ours=True, address=ADDRESS, annotations=WITHDRAWN, labels=SHARED),
-            facts={"other_load_balancers": (OF_PRIMARY,), "since": 1.0},
-        ),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {KUBE_VIP_IGNORE: "true", ANNOUNCED_AS: f"held, {ADDRESS}, again"},
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-                "ingress": [],
-            },
-            delay=1.0,
-        ),
-    ),
-    "Harvester announced it": (
-        World(
-            service(ours=True, address=ADDRESS, annotations=SUPPRESSED, labels=SHARED),
-            facts={"other_load_balancers": (OF_PRIMARY,)},
-        ),
-        Plan(
-            Phase.ADDRESS_TAKEN,
-            "NotReady SharedAddressPending",
-            condition="False SharedAddressPending",
-            write={
-                "annotations": {ANNOUNCED_AS: f"held, {ADDRESS}, again"},
-                "labels": {PRIMARY_SERVICE_LABEL: None},
-                "ingress": [],
-            },
-            delay=1.0,
-        ),
+    "Harvester announced it": World(
+        service(ours=True, address=ADDRESS, annotations=SUPPRESSED, labels=SHARED),
+        facts={"other_load_balancers": (OF_PRIMARY,)},
     ),
 }
 
 
-@pytest.mark.parametrize(("world", "expected"), SHARING_PLANS.values(), ids=SHARING_PLANS.keys())
-def test_sharing(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_sharing() -> None:
+    check_outcomes("shared_address_sharing_plans", SHARING_PLANS)
 
 
-@pytest.mark.parametrize(("world", "expected"), PENDING.values(), ids=PENDING.keys())
-def test_address_cannot_be_used(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_address_cannot_be_used() -> None:
+    check_outcomes("shared_address_pending", PENDING)
 
 
-@pytest.mark.parametrize(("world", "expected"), FORMER.values(), ids=FORMER.keys())
-def test_former_secondary(world: World, expected: Plan) -> None:
-    assert outline(world) == expected
+def test_former_secondary() -> None:
+    check_outcomes("shared_address_former", FORMER)
 
 
 REFUSALS: dict[str, tuple[dict[str, str], Service | None, Reason, str]] = {

@@ -1,0 +1,66 @@
+"""What the plan of each world must be: data beside the tests, in ``outcomes/``, one file for each table of worlds.
+
+A row has the name of its world, and below it the plan: phase and verdict, then the write and the write after it.
+``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes the files; every changed line of them has to be reviewed.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harvester_ccm.names import PREFIX
+from tests.unit.plan.service.snapshots import Plan, World, outline
+
+_FILES: Final = Path(__file__).with_name("outcomes")
+_INDENT: Final = "    "
+
+
+def check_outcomes(table: str, worlds: Mapping[str, World]) -> None:
+    """Compare the plan of each world of a table with its file; the failure shows the differing rows."""
+    made = {name: description(outline(world)) for name, world in worlds.items()}
+    path = _FILES / f"{table}.txt"
+    if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
+        path.write_text("".join(f"{name}\n{text}" for name, text in made.items()))
+    expected = _rows(path.read_text())
+    assert made.keys() == expected.keys()
+    wrong = [f"{name}\n{made[name]}instead of\n{expected[name]}" for name in made if made[name] != expected[name]]
+    if wrong:
+        pytest.fail("\n".join(wrong), pytrace=False)
+
+
+def _rows(text: str) -> dict[str, str]:
+    rows: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines(keepends=True):
+        if line.startswith(_INDENT):
+            rows[name] += line
+        else:
+            name = line.rstrip("\n")
+            rows[name] = ""
+    return rows
+
+
+def description(plan: Plan) -> str:
+    """Return a plan as indented lines; keys with the prefix of this controller are without it."""
+    parts = [f"{plan.phase}: {plan.verdict}"]
+    if plan.condition:
+        parts.append(f"condition {plan.condition}")
+    parts.extend(f"Event {event}" for event in plan.events)
+    if plan.dry_run:
+        parts.append("dry run")
+    if plan.delay is not None:
+        parts.append(f"again after {plan.delay:g} s")
+    lines = ["; ".join(parts)]
+    lines += [f"write {_text(plan.write)}"] if plan.write else []
+    lines += [f"then {_text(plan.then)}"] if plan.then else []
+    return "".join(f"{_INDENT}{line}\n" for line in lines)
+
+
+def _text(write: object) -> str:
+    if isinstance(write, str):
+        return write
+    return json.dumps(write, sort_keys=True, default=str).replace(PREFIX, "")
