@@ -105,7 +105,7 @@ class Desired(Struct, frozen=True):
     dry_run: Document | None = None
     """A load balancer that Harvester must accept in a dry run before anything is written."""
     events: tuple[EventMessage | None, ...] = ()
-    """Events besides that of the verdict; None is no Event."""
+    """Events in addition to the Event of the verdict; None is no Event."""
     reads_pool: bool = False
     """Whether the IP pool of the request must be read when nothing is left to write. Then the Service is planned
     again."""
@@ -190,9 +190,10 @@ def not_ready(warning: EventMessage, snapshot: ServiceSnapshot) -> NotReady:
 
 
 def _changes_condition(warning: EventMessage, snapshot: ServiceSnapshot) -> bool:
-    """A cause that holds for all Services at once does not affect one that has its address, unless it is not ready.
+    """Return whether the condition becomes False for the cause in a Warning.
 
-    What the condition says then may not be true any more: kube-vip can have got a lease meanwhile.
+    A cause that holds for all Services at once does not affect a Service that has its address and is ready. If the
+    Service is not ready, its condition may be out of date: kube-vip can have got a lease meanwhile.
     """
     is_cluster_wide = warning.reason in {Reason.HARVESTER_UNAVAILABLE, Reason.HARVESTER_MISMATCH}
     condition = snapshot.service.ready_condition

@@ -33,7 +33,7 @@ def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
 
 
 def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
-    """Wait while Harvester's load balancers or VMs cannot be read: only a new Service is kept from kube-vip."""
+    """Wait while Harvester's load balancers or VMs cannot be read. Only a new Service is kept from kube-vip."""
     service = snapshot.service
     wish = HOLD if snapshot.is_new else LEAVE
     if snapshot.harvester_known and not snapshot.is_leaving:
@@ -82,7 +82,7 @@ def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
 
 
 def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
-    """Do not publish the new address of a Service: traffic for what else has it would go to the Pods of the Service.
+    """Do not publish a new address that a Node, an API server or the cluster has: that would lose its traffic.
 
     An IP pool, or the range of a DHCP server, overlaps with addresses of the nodes or of the cluster.
     """
@@ -99,7 +99,7 @@ def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
 def unpublished(snapshot: ServiceSnapshot, desired: Desired) -> Desired:
     """Return a state in which the Service does not get the address that it was given.
 
-    One that is published and still allocated to it stays, and so does a lease, which kube-vip would only get again.
+    An address that is published and still allocated to the Service stays. So does a lease: kube-vip would get it again.
     """
     desired = replace(desired, look_again_after=RECHECK_SECONDS)
     record = snapshot.record
@@ -114,7 +114,7 @@ def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
     service = snapshot.service
     request = snapshot.request
     refusal = unsupported_reason(service, is_vm=request.wants_vm)
-    # The first problem is that of the annotation ipam.
+    # Without a refusal, the annotation ipam is wrong, and the first problem says so.
     verdict = not_ready(refusal or request.problems[0], snapshot)
     return without_load_balancer(snapshot, verdict)
 
@@ -127,8 +127,9 @@ def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desir
 def while_waiting(snapshot: ServiceSnapshot, desired: Desired) -> Desired:
     """Return a state in which the Service waits for an address from Harvester.
 
-    It keeps the one that this controller has published, and goes on showing the one that it gets again after its load
-    balancer is replaced. No other one is announced or shown: nothing has allocated it.
+    An address that this controller has published stays announced. While the load balancer is replaced, the status goes
+    on showing the address, because the Service gets it again. No other address is announced or shown: Harvester has
+    not allocated it.
     """
     if snapshot.keeps_address:
         return replace(desired, wish=LEAVE)

@@ -57,10 +57,10 @@ def service_patch(service: Service, fields: ServiceFields) -> Document:
 
 
 def _metadata_patch(service: Service, fields: ServiceFields) -> Document:
-    """A change of finalizers carries the resource version.
+    """Return the patch of the metadata. Two changes hold only for the resource version that was read.
 
-    A merge patch replaces the whole list, and another controller may have changed it since. So does a patch after which
-    kube-vip ignores the Service: kube-vip would not withdraw an address that another client has written since.
+    A change of finalizers: the patch replaces the whole list, and another controller may have changed it since. A patch
+    after which kube-vip ignores the Service: kube-vip would not withdraw an address that another client wrote since.
     """
     meta = service.metadata
     metadata = cast("Document", {})
@@ -136,7 +136,7 @@ def _ingress_documents(ingress: Iterable[Ingress]) -> list[Document]:
 def sent_patch(service: Service, patch: Mapping[str, object]) -> Document:
     """Return the patch as it is sent: only for the Service with this UID, and without the finalizers of others.
 
-    The Service of this name may be another one by now, or that of another cluster.
+    By now, the Service of this name may be a new one with another UID, or belong to another cluster.
     """
     metadata = {"uid": service.metadata.uid, **cast("Document", patch.get("metadata") or {})}
     finalizers = cast("list[str]", metadata.get("finalizers", [SERVICE_FINALIZER]))

@@ -168,7 +168,7 @@ def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase
         # The label alone does not make a secondary of a Service with an address of its own.
         desired = replace(desired, labels={**desired.labels, PRIMARY_SERVICE_LABEL: None})
         if was_secondary(snapshot.service) and desired.wish.device is None:
-            # The device is that of the primary.
+            # This controller copied the device from the primary.
             desired = replace(desired, wish=replace(desired.wish, device=""))
     if desired.write is None:
         desired = replace(desired, write=_deletion_of_duplicate(snapshot))
@@ -253,8 +253,8 @@ def _ingress(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> tuple[I
 def _without_others(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
     """Return the status without the addresses that another client has added; None if it has no such.
 
-    kube-vip writes further addresses beside a lease itself, and the status of a Service of another class is that of
-    its controller.
+    Beside a lease, kube-vip writes further addresses itself. The status of a Service of another class belongs to the
+    controller of that class.
     """
     record = snapshot.record
     if record is None or record.address == DHCP_ADDRESS or has_other_class(snapshot.service):
@@ -312,7 +312,8 @@ def _with_condition(
 ) -> ServiceFields:
     """Return the fields with what changes only in a patch that is necessary: a kept request, and the condition.
 
-    The condition of a publication is the second event that kube-vip needs; that of a withdrawal goes with it.
+    After a publication, the patch of the condition is the second event that kube-vip needs, so it comes later. A
+    withdrawal needs no second event.
     """
     annotations = {**kept_request(snapshot), **fields.annotations}
     is_held = step.holds_status and step.progress is not Progress.SILENT
@@ -339,7 +340,7 @@ def _patch_of_condition_alone(
 
 
 def _events(desired: Desired) -> tuple[EventMessage, ...]:
-    """Return the Events, each once; that of the verdict comes last."""
+    """Return the Events, each once. The Event of the verdict comes last."""
     events = [event for event in desired.events if event is not None]
     verdict = desired.verdict
     if isinstance(verdict, NotReady) and verdict.emits_event:

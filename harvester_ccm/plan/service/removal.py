@@ -104,7 +104,7 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
 
 
 def _has_our_status(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the status is this controller's: a Service of another class can have that of its controller."""
+    """Return whether this controller wrote the status; with another class, the controller of that class can have."""
     if not has_other_class(snapshot.service):
         return True
     published = "" if snapshot.record is None else snapshot.record.address
@@ -114,7 +114,10 @@ def _has_our_status(snapshot: ServiceSnapshot) -> bool:
 
 
 def _device_to_remove(snapshot: ServiceSnapshot) -> str | None:
-    """Return empty if this controller wrote the device: the one of the network, or of the primary; else None."""
+    """Return empty, which removes the annotation of the device, if this controller wrote it; else None.
+
+    It writes the device of the network, and on a secondary the device of the primary.
+    """
     own = snapshot.match.own_load_balancers
     requested = snapshot.request.network
     network = network_of(own[0], requested) if own else requested

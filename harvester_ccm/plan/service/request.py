@@ -230,7 +230,7 @@ def requests_address(service: Service) -> bool:
 def _requested_address(
     addresses: Mapping[str, str], ipv4_of_pair: str, problems: list[EventMessage], *, is_dhcp: bool
 ) -> tuple[str, str]:
-    """Return the requested address after the setting that has it; both are empty without a request.
+    """Return the setting that requests an address, and the address; both are empty without a request.
 
     Any other value than one address is a mistake, except kube-vip's for DHCP.
 
@@ -317,7 +317,7 @@ def _number(service: Service, setting: HealthCheckSetting, problems: list[EventM
     if value is None:
         return setting.default
     digits = value.strip()
-    # ``int`` reads other texts as well, and rejects a number of thousands of digits.
+    # ``int`` also reads other texts, and rejects numbers with thousands of digits.
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 5
     if is_number and 1 <= int(digits) <= _MAX_SECONDS:
         return int(digits)

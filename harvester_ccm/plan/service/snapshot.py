@@ -252,7 +252,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def unallocated_address(self) -> str:
         """The address in the status that no load balancer of the Service has; empty if none exists.
 
-        It is empty with DHCP as well: the plan itself clears an address that is not the lease.
+        It is also empty with DHCP: the plan itself clears an address that is not the lease.
         """
         allocated = allocated_addresses(self.match.own_load_balancers)
         is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
@@ -279,7 +279,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
     @property
     def wants_switch(self) -> bool:
-        """Whether the Service requests another workload type than that of its load balancer."""
+        """Whether the Service requests another workload type than its load balancer has."""
         load_balancer = self.match.load_balancer
         wanted = self.request.workload_type
         return load_balancer is not None and wanted not in {WorkloadType.ANY, load_balancer.spec.workload_type}
@@ -354,8 +354,8 @@ def _addresses_of_primary(
 ) -> frozenset[str]:
     """Return the addresses of a primary, and ``0.0.0.0`` if one is from DHCP.
 
-    Harvester announces the address that it writes to a VM load balancer. On any other one, that is a copy of the
-    allocated address or of the lease, and may be that of an earlier one.
+    Harvester announces the address in the status of a VM load balancer. On a cluster load balancer, this controller
+    wrote a copy of the allocated address or of the lease there, which may be out of date.
     """
     addresses: set[str] = set()
     for load_balancer in load_balancers:

@@ -25,7 +25,7 @@ from harvester_ccm.plan.service.sharing.ranking import Rankings
 BY_SERVICE: Final = "service"
 """Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""
 BY_REQUEST: Final = "request"
-"""Index of Services without an address by the one that they request."""
+"""Index of Services without an address by the address that they request."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
 BY_CLUSTER_IP: Final = "cluster IP"

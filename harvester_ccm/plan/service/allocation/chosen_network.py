@@ -18,11 +18,11 @@ class ChosenNetwork(StrEnum):
     """By which network Harvester chose the IP pool of an allocated address."""
 
     REQUESTED = auto()
-    """By the one that the Service requests; or the Service requests none, or names the pool."""
+    """By the requested network; or the Service requests no network, or names the pool."""
     NONE = auto()
-    """By none: only pools without a network, and global ones."""
+    """By no network: only pools without one, and global pools."""
     OTHER = auto()
-    """By another one."""
+    """By another network."""
 
 
 def chosen_network(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> ChosenNetwork:
@@ -38,7 +38,7 @@ def chosen_network(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Ch
 
 
 def is_withheld(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the address is not announced because of its network: one that is announced already may work."""
+    """Return whether a new address is not announced because of its network. An announced address stays: it may work."""
     load_balancer = snapshot.load_balancer
     address = load_balancer.allocated_ip
     record = snapshot.record

@@ -99,8 +99,8 @@ def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
 def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalancerWrite | None:
     """Return the change of the load balancer, or its deletion if the Service requests another pool or network.
 
-    One whose pool was blocked for a deletion is deleted, too: Harvester never allocates an address for it. Nor does
-    Harvester before 1.5.1 if the pool has an entry for it: the deletion releases that.
+    A load balancer whose pool was blocked for a deletion is also deleted, because Harvester never allocates an address
+    for it. The same is true before Harvester 1.5.1 if the pool has an entry for it: the deletion releases the entry.
     """
     is_elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.allocation.passes_by_itself
     if is_elsewhere or load_balancer.is_closed or _has_left_entry(snapshot):
@@ -200,7 +200,7 @@ def pending_warning(allocation: Allocation, *, is_vm: bool = False) -> EventMess
 
 
 def _pool_with_namespace(allocation: Allocation) -> EventMessage:
-    """Return the Warning that the named pool cannot exist, because its name has a namespace like that of a network."""
+    """Return the Warning about a pool that cannot exist: its name has a namespace, as the name of a network has."""
     pool = allocation.missing_pool
     cause = f"Harvester has no IP pool {quoted(pool)}, because IP pools have no namespace"
     remedy = f"Name the pool without one in annotation {IP_POOL}: {quoted(pool.rpartition('/')[2])}"

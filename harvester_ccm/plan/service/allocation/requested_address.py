@@ -134,8 +134,8 @@ def _holder_of_free(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
     """Return who has an address that is free in the pool; empty if nobody has.
 
     Harvester can lose the record of an address that a load balancer uses. A Service whose load balancer is being
-    replaced, or was lost, gets its own address again. A load balancer of which Harvester has not yet allocated the
-    address gets the one that was requested for it.
+    replaced, or was lost, gets its own address again. A load balancer without an address can be about to get the
+    address that was requested for it.
     """
     address = snapshot.request.address
     for load_balancer in snapshot.allocated_to_others(address):

@@ -211,8 +211,9 @@ def deletion_step(load_balancer: LoadBalancer) -> DeletionStep:
 def _pool_of_last_attempt(load_balancer: LoadBalancer, words: str) -> str:
     """Return the pool in which Harvester last tried to allocate; empty if it is not known, or found none.
 
-    Since 1.7 Harvester names the pool first, in every message. Before, it names one that it cannot write, and neither
-    a pool that is full nor one with an entry for the load balancer: these exist, and are known if that names them.
+    Since 1.7, every message of Harvester begins with the pool. Before, only the message about a pool that Harvester
+    cannot write names it. A pool that is full, or that has an entry for the load balancer, is known if the load
+    balancer names it.
     """
     before, named, rest = words.partition("fail to get ip from pool ")
     if named and not before:
@@ -257,7 +258,7 @@ def _first_word(text: str) -> str:
 def _requirement(message: str) -> Requirement | None:
     """Return the requirement in a message such as ``requirement &{Network:n Project:p Namespace:s Cluster:c}``.
 
-    The values are those of annotations, which can contain the literal words: then the parts are wrong, and only shown.
+    The values come from annotations, which can contain the literal words. Then the parts are wrong, but only shown.
     """
     _, literal, rest = message.partition(f"{_REQUIREMENT}Network:")
     network, _, rest = rest.partition(" Project:")

@@ -1,7 +1,7 @@
 """What Harvester rejects of a VM load balancer although it would take the rest: that is left out, and written later.
 
-Up to 1.5.0 it takes no two listeners with one port number, as TCP and UDP of a DNS server; up to 1.3, no selector of
-backends that matches no running VM, as the one that stands for no backend.
+Up to 1.5.0, it takes no two listeners with one port number, such as TCP and UDP of a DNS server. Up to 1.3, it takes no
+selector of backends that matches no running VM; this controller writes such a selector if there is no backend.
 """
 
 import math
@@ -68,7 +68,7 @@ def refused_part(
 
 
 def _same_numbers(listeners: Collection[Mapping[str, Any]], checked_port: int) -> Ports:
-    """Return the listeners with a number that an earlier one has; the one that is checked is the first."""
+    """Return the listeners whose number an earlier listener has; the listener of the health check is the first."""
     checked = ("TCP", checked_port)
     in_order = sorted(listeners, key=lambda listener: (listener["protocol"], listener["backendPort"]) != checked)
     numbers: set[int] = set()

@@ -70,9 +70,9 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
         names.LB_SELECT_PROJECT: request.project,
         names.LB_SELECT_NAMESPACE: request.pool_namespace,
         names.LB_DESCRIPTION: "true" if request.description else None,
-        # Harvester makes a Service and an EndpointSlice for a VM load balancer. The garbage
-        # collector there may still delete those of an earlier load balancer of this name, after Harvester has taken
-        # them over for this one. A write some seconds later makes Harvester create them again.
+        # Harvester makes a Service and an EndpointSlice for a VM load balancer. If an earlier load balancer had the
+        # name, the garbage collector of Harvester may still delete its two objects, after Harvester has taken them over
+        # for the new load balancer. A write some seconds later makes Harvester create them again.
         names.LB_UPDATE_AFTER_CREATE: "true" if vm_spec else None,
         **kept.annotations,
     }
@@ -157,7 +157,7 @@ def has_moved(current: LoadBalancer) -> bool:
 
 
 def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:
-    """Return the fields of the description: that of the annotation, and the default again after its removal.
+    """Return the fields of the description, which follows its annotation; without it, the default is written again.
 
     A description that a user wrote in Harvester, or another provider, stays.
     """
@@ -223,7 +223,8 @@ def is_for_other_request(current: LoadBalancer, snapshot: ServiceSnapshot) -> bo
 def network_of(current: LoadBalancer, requested: str) -> str:
     """Return the network of a load balancer in normal form; it is fixed once the load balancer has an address.
 
-    ``requested`` is the one that the Service requests now: it applies until then, or if the load balancer names none.
+    ``requested`` is the network that the Service requests now. It applies until then, or if the load balancer names no
+    network.
     """
     created_with = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
     is_fixed = current.allocated_ip and created_with is not None

@@ -46,8 +46,9 @@ def ports_left_out(snapshot: ServiceSnapshot) -> Ports:
 def listeners(service: Service, shared_ports: Iterable[ServicePort]) -> list[dict[str, object]]:
     """Return one listener per port of the Service and of the Services that share its address.
 
-    Ports without a node port (not yet allocated) are left out. A name is that of the port, as with the Go provider, or
-    made of protocol and number: the names of other Services' ports may be the same. Harvester rejects equal names.
+    Ports without a node port (not yet allocated) are left out. A listener has the name of its port, as with the Go
+    provider. Ports of other Services can have the same names, which Harvester rejects: their listeners are called after
+    protocol and number.
     """
     named_ports = [(port, port.name) for port in service.spec.ports]
     named_ports += [(port, "") for port in shared_ports]

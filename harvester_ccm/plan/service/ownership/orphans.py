@@ -39,7 +39,7 @@ def service_of(load_balancer: LoadBalancer, services: Store[Service]) -> Service
 
 
 def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> bool:
-    """Return whether a load balancer is an orphan; ``service`` is the one that its labels name, if it exists.
+    """Return whether a load balancer is an orphan; ``service`` is the Service that its labels name, if it exists.
 
     Without an owner annotation, only the cluster name in the label shows that.
     """

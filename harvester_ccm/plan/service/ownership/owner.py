@@ -1,8 +1,8 @@
 """The owner of a load balancer: this cluster, another cluster, or not proven.
 
 A load balancer has labels (cluster, namespace and name of the Service) and, if this controller created it, annotations
-with the UIDs of the cluster and of the Service. Labels alone may be those of another cluster of the same name, and
-annotations alone those of a clone of this cluster: a load balancer of this cluster has both.
+with the UIDs of the cluster and of the Service. Another cluster of the same name writes the same labels, and a clone of
+this cluster the same annotations. So only a load balancer with both belongs to this cluster.
 """
 
 import re
@@ -81,7 +81,8 @@ class LoadBalancerMatch(Struct, frozen=True):
     def given(self) -> frozenset[str]:
         """The addresses that Harvester has given to the load balancer of the Service, ``0.0.0.0`` for one from DHCP.
 
-        It announces the one that it writes to a VM load balancer. On any other one, that is this controller's copy.
+        Harvester announces the address in the status of a VM load balancer. On a cluster load balancer, this controller
+        wrote that address, as a copy.
         """
         if self.load_balancer is None:
             return frozenset()

@@ -1,4 +1,4 @@
-"""Shared addresses: whether a Service may use that of the primary that it names, and which Services use its own.
+"""Whether a Service may use the address of the primary that it names, and which Services use its own address.
 
 A *primary* has a load balancer. Its *secondaries* name it in the annotation ``primary-service`` and have none.
 """
@@ -137,7 +137,7 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
 def managed_secondaries(snapshot: ServiceSnapshot) -> list[Service]:
     """Return the Services that share the address of this one, or did, and that this controller manages.
 
-    Any other Service has nothing of this address: what is written on it is its tenant's.
+    On any other Service, a tenant can have written everything that looks like a shared address.
     """
     return [secondary for secondary in snapshot.own_secondaries if is_handled(secondary, snapshot.cluster)]
 

@@ -83,7 +83,10 @@ def _is_announced(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> 
 
 
 def _like_primary(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> Wish:
-    """Announce the address as that of the primary is announced: kube-vip announces it for each of the Services."""
+    """Return the wish to announce the address in the same way as for the primary.
+
+    kube-vip announces it for each of the Services.
+    """
     if of_primary.is_held:
         delegated = address if address in snapshot.primary_served else ""
         return Wish(Goal.HOLD, delegated, device="", had_address=True)
@@ -151,7 +154,7 @@ def plan_sharing_pending(snapshot: ServiceSnapshot) -> Desired:
     if waiting.verdict.reason in BLOCKING_REASONS:
         finalizer = Finalizer.KEEP
     desired = Desired(waiting.verdict, finalizer=finalizer, look_again_after=waiting.look_again_after)
-    # Otherwise the address is that of the primary, which keeps it.
+    # Otherwise the primary keeps the address, and so does this Service.
     is_held = _is_primary_withdrawn(snapshot) or not snapshot.service.addresses
     return replace(desired, wish=HOLD) if is_held else desired
 
