@@ -352,11 +352,9 @@ def test_cloud_config_from_a_host_file_is_read_as_root_without_capabilities(
     spec = pod(render(*settings))
     assert spec["volumes"][0] == {"name": "cloud-config", "hostPath": {"path": path, "type": "File"}}
     assert spec["securityContext"]["runAsUser"] == 0
-    container = spec["containers"][0]
+    (container,) = spec["containers"]
     assert container["volumeMounts"][0]["mountPath"] == "/etc/kubernetes/cloud-config"
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
 @pytest.mark.security("the pod runs as user 65532")

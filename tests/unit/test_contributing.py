@@ -52,13 +52,6 @@ def snake_case(names: list[str]) -> set[str]:
     return {name for name in names if re.fullmatch(r"_?[a-z0-9]+(_[a-z0-9]+)+", name)}
 
 
-def test_recipes_name_what_exists() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    named = set(re.findall(r"`((?:harvester_ccm|tests|docs|deploy)/[\w./-]+)`", page))
-    assert named
-    assert {name for name in named if not (ROOT / name).exists()} == set()
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_names_are_in_the_modules_that_a_page_states(page: Path) -> None:
     missing = []
