@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.kube.objects import ObjectT
 from harvester_ccm.kube.store import Store
-from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine
 from harvester_ccm.names import VM_ANNOTATION, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.match import find_vm, vm_names
 from harvester_ccm.plan.node.vms import (
@@ -23,7 +22,7 @@ from harvester_ccm.plan.node.vms import (
     vm_identities,
     vmi_identities,
 )
-from tests.support.node_objects import CLUSTER, FOREIGN, OWN, instance, node, store, vm
+from tests.support.node_objects import FOREIGN, OWN, instance, node, store, vm
 
 
 class NotListed(Store[ObjectT]):
@@ -33,24 +32,87 @@ class NotListed(Store[ObjectT]):
 
 
 UUID_A, UUID_B = "5f3c0000-0000-4000-8000-00000000000a", "5f3c0000-0000-4000-8000-00000000000b"
-SWAPPED_A = str(UUID(bytes=UUID(UUID_A).bytes_le))
-NAMED = str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1"))
-"""Firmware UUID that KubeVirt before 1.6 derives from the name."""
-LABELED = vm("w1", labels=OWN)
-RECORDED = {VM_ANNOTATION: "prod/w1"}
+UUIDS = {
+    "A": UUID_A,
+    "B": UUID_B,
+    "upper-A": UUID_A.upper(),
+    "swapped-A": str(UUID(bytes=UUID(UUID_A).bytes_le)),
+    # KubeVirt before 1.6 derives it from the name of the VM.
+    "of-w1": str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1")),
+}
+LABELS = {"own": OWN, "foreign": FOREIGN, "": {}}
 OTHER_NODE = node("w2", provider_id="harvester://uid-w1")
 
+MATCHES = """
+# Node                            | VMs                                   | match
+w1                                | w1:own; w2                            | w1 by name
+w1 id=harvester://uid-w2          | w1:own; w2                            | w2 by provider ID
+w1 id=harvester://uid-w1          | w1:foreign                            | w1 by provider ID, doubtful
+w1 id=harvester://uid-w1 vm=x/w1  | w1:own                                | w1 by provider ID
+w1 uuid=upper-A                   | vm-1 uuid=A; w1                       | vm-1 by system UUID
+w1 uuid=A                         | w1 uuid=swapped-A                     | w1 by name
+w1 uuid=A                         | w1 uuid=B                             | VMIdentityMismatch!
+w1                                | w1:foreign                            | VMClusterMismatch
+w1 uuid=A                         | w1:foreign uuid=A                     | w1 by system UUID, doubtful
+w1 uuid=of-w1                     | w1:foreign uuid=of-w1                 | VMClusterMismatch
+w1                                | other                                 | VMNotFound!
+w1 id=k3s://w1 uuid=A             | w1:own                                | ProviderMismatch!
+# The host names that guest agents report
+w1                                | a:own host=w1; b:own host=w2          | a by host name
+w1                                | a:own host=W1.example.com.            | a by host name
+w1.example.com                    | a:own host=w1                         | a by host name
+w1.example.com                    | a:own host=w1.example.org             | VMNotFound!
+w1                                | a:own host=w1.example.com; b:own host=w1 | b by host name
+w1                                | a:own host=w1; b:own host=w1          | VMAmbiguous
+localhost                         | a:own host=localhost                  | VMNotFound!
+w1                                | a:foreign host=w1                     | VMNotFound!
+# Clones with one UUID
+w1 uuid=A                         | a:own uuid=A; b:own uuid=A            | VMAmbiguous
+w1 uuid=A                         | a:own uuid=A; w1:own uuid=A           | w1 by system UUID
+w1 uuid=A                         | a:own uuid=A; b:foreign uuid=A        | a by system UUID
+# Node w2 has the provider ID of VM w1
+w1 beside-w2                      | w1; free                              | VMInUse
+w1 beside-w2                      | w1 host=w1; free                      | VMInUse
+w1 beside-w2                      | w1; free host=w1                      | free by host name
+"""
+REPLACEMENTS = """
+# Node, whose VM was deleted                  | VMs         | match
+w1 id=harvester://gone uuid=A vm=prod/w1      | w1 uuid=A   | w1 by system UUID replaced
+w1 id=harvester://gone uuid=A                 | w1 uuid=A   | VMIdentityMismatch!
+w1 id=harvester://gone uuid=A vm=x/w1         | w1 uuid=A   | VMIdentityMismatch!
+w1 id=harvester://gone uuid=A vm=prod/w1      | copy uuid=A | VMIdentityMismatch!
+w1 id=harvester://gone uuid=A vm=prod/w1      | w1          | VMIdentityMismatch!
+w1 id=harvester://gone vm=prod/w1             | w1 uuid=A   | VMIdentityMismatch!
+w1 id=harvester://gone uuid=A                 | other       | VMNotFound
+"""
 
-def found(
-    target: Node,
-    *vms: VirtualMachine,
-    vmis: tuple[VirtualMachineInstance, ...] = (),
-    hostnames: dict[str, str] | None = None,
-    nodes: tuple[Node, ...] = (),
-    cluster: ClusterIdentity = CLUSTER,
-) -> str:
-    """Return the match in one line: VM and identity, or the problem; ``!``: the Node is unmanaged."""
-    match = find_vm(store(vms, vmis, hostnames=hostnames, nodes=(target, *nodes), cluster=cluster), target)
+
+def rows_of(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in row.split("|")] for row in table.splitlines() if row and not row.startswith("#")]
+
+
+def fields_of(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name in a cell, and its further words as fields."""
+    name, *words = text.split()
+    return name, {word.partition("=")[0]: word.partition("=")[2] for word in words}
+
+
+def found(target_text: str, vms_text: str) -> str:
+    """Return the match of a row: VM and identity, or the problem; ``!``: the Node is unmanaged."""
+    name, of_node = fields_of(target_text)
+    annotations = {VM_ANNOTATION: of_node["vm"]} if "vm" in of_node else {}
+    uuid = UUIDS.get(of_node.get("uuid", ""), "")
+    target = node(name, provider_id=of_node.get("id", ""), system_uuid=uuid, annotations=annotations)
+    vms: list[VirtualMachine] = []
+    hostnames: dict[str, str] = {}
+    for text in vms_text.split(";"):
+        labeled, of_vm = fields_of(text)
+        vm_name, _, label = labeled.partition(":")
+        vms.append(vm(vm_name, labels=LABELS[label], firmware=UUIDS.get(of_vm.get("uuid", ""), "")))
+        if "host" in of_vm:
+            hostnames[vm_name] = of_vm["host"]
+    nodes = [target, OTHER_NODE] if "beside-w2" in of_node else [target]
+    match = find_vm(store(vms, hostnames=hostnames, nodes=nodes), target)
     if match.vm is None:
         assert match.problem is not None
         return f"{match.problem.reason}{'!' if match.unmanaged else ''}"
@@ -60,87 +122,14 @@ def found(
     return f"{matched} replaced" if match.event.reason is NodeReason.VM_REPLACED else f"{matched}, doubtful"
 
 
-@pytest.mark.parametrize(
-    ("target", "vms", "expected"),
-    [
-        pytest.param(node(), [LABELED, vm("w2")], "w1 by name", id="name"),
-        pytest.param(
-            node(provider_id="harvester://uid-w2"), [LABELED, vm("w2")], "w2 by provider ID", id="provider ID"
-        ),
-        pytest.param(
-            node(provider_id="harvester://uid-w1"),
-            [vm("w1", labels=FOREIGN)],
-            "w1 by provider ID, doubtful",
-            id="despite label",
-        ),
-        pytest.param(
-            node(system_uuid=UUID_A.upper()), [vm("vm-1", firmware=UUID_A), vm("w1")], "vm-1 by system UUID", id="UUID"
-        ),
-        pytest.param(node(system_uuid=UUID_A), [vm("w1", firmware=SWAPPED_A)], "w1 by name", id="other byte order"),
-        pytest.param(node(system_uuid=UUID_A), [vm("w1", firmware=UUID_B)], "VMIdentityMismatch!", id="other UUID"),
-        pytest.param(node(), [vm("w1", labels=FOREIGN)], "VMClusterMismatch", id="name of another cluster's VM"),
-        pytest.param(
-            node(system_uuid=UUID_A),
-            [vm("w1", labels=FOREIGN, firmware=UUID_A)],
-            "w1 by system UUID, doubtful",
-            id="UUID, label",
-        ),
-        pytest.param(
-            node(system_uuid=NAMED), [vm("w1", labels=FOREIGN, firmware=NAMED)], "VMClusterMismatch", id="derived UUID"
-        ),
-        pytest.param(node(), [vm("other")], "VMNotFound!", id="none"),
-        pytest.param(node(provider_id="k3s://w1", system_uuid=UUID_A), [LABELED], "ProviderMismatch!", id="foreign ID"),
-        pytest.param(
-            node(provider_id="harvester://uid-w1", annotations={VM_ANNOTATION: "x/w1"}),
-            [LABELED],
-            "w1 by provider ID",
-            id="provider ID before record",
-        ),
-    ],
-)
-def test_identities_in_their_order(target: Node, vms: list[VirtualMachine], expected: str) -> None:
-    assert found(target, *vms) == expected
+@pytest.mark.parametrize(("target", "vms", "expected"), rows_of(MATCHES))
+def test_identities_in_their_order(target: str, vms: str, expected: str) -> None:
+    assert found(target, vms) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "hostnames", "expected"),
-    [
-        pytest.param("w1", {"a": "w1", "b": "w2"}, "a by host name", id="equal"),
-        pytest.param("w1", {"a": "W1.example.com."}, "a by host name", id="guest with domain"),
-        pytest.param("w1.example.com", {"a": "w1"}, "a by host name", id="Node with domain"),
-        pytest.param("w1.example.com", {"a": "w1.example.org"}, "VMNotFound!", id="other domain"),
-        pytest.param("w1", {"a": "w1.example.com", "b": "w1"}, "b by host name", id="exact one first"),
-        pytest.param("w1", {"a": "w1", "b": "w1"}, "VMAmbiguous", id="two guests"),
-        pytest.param("localhost", {"a": "localhost"}, "VMNotFound!", id="guest without a name"),
-        pytest.param("w1", {"foreign": "w1"}, "VMNotFound!", id="other cluster"),
-    ],
-)
-def test_host_name_of_the_guest(name: str, hostnames: dict[str, str], expected: str) -> None:
-    vms = [vm("a", labels=OWN), vm("b", labels=OWN), vm("foreign", labels=FOREIGN)]
-    assert found(node(name), *vms, hostnames=hostnames) == expected
-
-
-@pytest.mark.parametrize(
-    ("hostnames", "expected"),
-    [({}, "VMInUse"), ({"w1": "w1"}, "VMInUse"), ({"free": "w1"}, "free by host name")],
-)
-def test_vm_of_another_node_is_not_matched_by_names(hostnames: dict[str, str], expected: str) -> None:
-    assert found(node(), vm("w1"), vm("free"), hostnames=hostnames, nodes=(OTHER_NODE,)) == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "labels", "expected"),
-    [
-        pytest.param(("a", "b"), (OWN, OWN), "VMAmbiguous", id="nothing distinguishes them"),
-        pytest.param(("a", "w1"), (OWN, OWN), "w1 by system UUID", id="name"),
-        pytest.param(("a", "b"), (OWN, FOREIGN), "a by system UUID", id="label"),
-    ],
-)
-def test_clones_with_one_system_uuid(
-    names: tuple[str, str], labels: tuple[dict[str, str], dict[str, str]], expected: str
-) -> None:
-    clones = [vm(name, firmware=UUID_A, labels=label) for name, label in zip(names, labels, strict=True)]
-    assert found(node(system_uuid=UUID_A), *clones) == expected
+@pytest.mark.parametrize(("target", "vms", "expected"), rows_of(REPLACEMENTS))
+def test_vm_replaces_a_deleted_one_only_with_the_system_uuid(target: str, vms: str, expected: str) -> None:
+    assert found(target, vms) == expected
 
 
 def test_stopped_vm_with_another_uuid_is_not_this_machine() -> None:
@@ -167,31 +156,12 @@ def test_label_is_advised_only_where_it_distinguishes_clones(labels: dict[str, s
     )
 
 
-@pytest.mark.parametrize(
-    ("shown", "annotations", "replacement", "expected"),
-    [
-        pytest.param(UUID_A, RECORDED, vm("w1", firmware=UUID_A), "w1 by system UUID replaced", id="restored"),
-        pytest.param(UUID_A, {}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="not recorded"),
-        pytest.param(
-            UUID_A, {VM_ANNOTATION: "x/w1"}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="other namespace"
-        ),
-        pytest.param(UUID_A, RECORDED, vm("copy", firmware=UUID_A), "VMIdentityMismatch!", id="clone"),
-        pytest.param(UUID_A, RECORDED, vm("w1"), "VMIdentityMismatch!", id="UUID unknown"),
-        pytest.param("", RECORDED, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="Node without UUID"),
-        pytest.param(UUID_A, {}, vm("other"), "VMNotFound", id="nothing"),
-    ],
-)
-def test_vm_replaces_a_deleted_one_only_with_the_system_uuid(
-    shown: str, annotations: dict[str, str], replacement: VirtualMachine, expected: str
-) -> None:
-    target = node(provider_id="harvester://gone", system_uuid=shown, annotations=annotations)
-    assert found(target, replacement) == expected
-
-
 def test_uuid_of_the_vmi_takes_precedence() -> None:
     machines = vm("a", firmware=UUID_B), vm("b", firmware=UUID_A)
     running = instance("a", firmware=UUID_A), instance("b", firmware=UUID_B)
-    assert found(node(system_uuid=UUID_A), *machines, vmis=running) == "a by system UUID"
+    match = find_vm(store(machines, running), node(system_uuid=UUID_A))
+    assert match.vm is not None
+    assert match.vm.name == "a"
 
 
 def test_no_vm_is_missing_while_vms_cannot_be_listed() -> None:
@@ -245,14 +215,14 @@ def test_matches_for_the_service_controller() -> None:
 
 
 NAMES = st.sampled_from(["w1", "w2", "w1.example.com", "w2.example.com"])
-UUIDS = st.sampled_from(["", "AA-1", "bb-2"])
+SYSTEM_UUIDS = st.sampled_from(["", "AA-1", "bb-2"])
 
 
 @given(
     name=NAMES,
-    uuid=UUIDS,
+    uuid=SYSTEM_UUIDS,
     provider=st.sampled_from(["", "harvester://uid-w1", "harvester://uid-w2", "k3s://w1"]),
-    machines=st.lists(st.tuples(NAMES, UUIDS), max_size=3, unique_by=lambda entry: entry[0]),
+    machines=st.lists(st.tuples(NAMES, SYSTEM_UUIDS), max_size=3, unique_by=lambda entry: entry[0]),
 )
 def test_changes_of_a_vm_enqueue_its_node(name: str, uuid: str, provider: str, machines: list[tuple[str, str]]) -> None:
     vms = [vm(own, firmware=firmware, labels=OWN) for own, firmware in machines]
