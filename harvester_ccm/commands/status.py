@@ -313,7 +313,7 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
 def age(since: str | None, now: datetime) -> str:
     """Return the time since a time of the API as kubectl prints it; empty if it is unknown or in the future.
 
-    >>> age("2026-01-01T00:00:00Z", datetime(2026, 1, 3, 1, tzinfo=UTC))
+    >>> age("2026-01-01T00:00:00Z", datetime.fromisoformat("2026-01-03T01:00:00Z"))
     '2d'
     """
     seconds = int(seconds_between(since, now) or -1)
