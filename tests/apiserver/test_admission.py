@@ -43,6 +43,7 @@ async def refusing_webhook(guest: ControlPlane) -> AsyncIterator[str]:
         (False, WebhookFailed, f'Internal error occurred: failed calling webhook "{WEBHOOK}"'),
     ],
 )
+@pytest.mark.thorough
 async def test_denied_request_is_distinguished_from_an_unreachable_webhook(
     client: ApiClient,
     guest: ControlPlane,

@@ -229,6 +229,7 @@ def latest_version(plane: ControlPlane) -> int:
     return int(plane.admin.request("GET", "/api/v1/configmaps")["metadata"]["resourceVersion"])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick")
 async def test_cache_is_current_after_a_restart_of_the_server(
     follower: Follower, guest: ControlPlane, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put

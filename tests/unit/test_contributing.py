@@ -62,6 +62,7 @@ def test_names_are_in_the_modules_that_a_page_states(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_names_of_code_on_a_page_exist(page: Path) -> None:
     words = re.findall(r"`(\w+)`", page.read_text(encoding="utf-8"))
