@@ -27,7 +27,7 @@ from harvester_ccm.names import (
 )
 from tests.simulation.actions import LAN, Action, Fragment
 from tests.simulation.actions import SERVICES as NAMES
-from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
+from tests.simulation.address_oracle import CORRECTED_WITHIN, AddressOracle
 from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
 from tests.simulation.budget import DISTURBANCES, is_within_budget, most_in_a_minute, within_budget
 from tests.simulation.fragments import FAMILIES
@@ -93,19 +93,6 @@ def test_publication_of_the_address_of_another_service_is_noticed() -> None:
         assert oracle.check_write(_publication(world)) == ""
 
 
-def test_address_that_a_load_balancer_lost_may_be_published_for_seconds() -> None:
-    with _world() as world:
-        world.original.change_service("b", {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/a"}}})
-        oracle = AddressOracle(world)
-        oracle.look()
-        world.harvester.remove(LOAD_BALANCERS, f"{CLUSTER.namespace}/of-a")
-        oracle.look()
-        _pass(world, CACHE_DELAY - 1)
-        assert oracle.check_write(_publication(world)) == ""
-        _pass(world, 2)
-        assert "publishes 10.0.0.10 for b" in oracle.check_write(_publication(world))
-
-
 def test_service_that_keeps_the_address_of_another_one_is_noticed() -> None:
     with _world() as world:
         oracle = AddressOracle(world)
@@ -164,16 +151,6 @@ def test_repeated_event_is_noticed() -> None:
         _pass(world, 600.0)
         oracle.answered(_event(world, "no address"), None)
         assert "repeats Event Allocating" in world.wrong[0]
-
-
-def test_event_that_is_sent_again_is_not_repeated() -> None:
-    with _world() as world:
-        oracle = AmountOracle(world)
-        event = _event(world, "no address")
-        oracle.answered(event, None)
-        # The guest was restored from a backup meanwhile, so the second request is accepted as well.
-        oracle.answered(event, None)
-        assert world.wrong == []
 
 
 OWNER: Final = "vms/demo-shop-a-1"
