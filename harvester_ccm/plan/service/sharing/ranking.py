@@ -51,6 +51,7 @@ def rank(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdent
     comes first: its patch may already be on the way when the others arrive.
     """
     has_address = _addressed(primary, secondaries)
+    is_vm = is_announced_by_harvester(primary)
     used = dict.fromkeys(_ports_of(primary), primary.metadata.key)
     clashes: dict[str, str] = {}
     shared_ports: list[ServicePort] = []
@@ -60,7 +61,9 @@ def rank(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdent
     for secondary in sorted(ranked, key=lambda secondary: secondary.metadata.key not in has_address):
         key = secondary.metadata.key
         is_new = key not in has_address
-        if not _takes_part(secondary, primary, cluster, is_new=is_new):
+        if not _is_permitted(secondary, primary, cluster):
+            continue
+        if is_new and not _is_fitting(secondary, primary, is_vm=is_vm):
             continue
         clash = _clash(secondary, used)
         if not clash and is_new:
@@ -90,19 +93,19 @@ def _addressed(primary: Service, secondaries: Iterable[Service]) -> frozenset[st
     )
 
 
-def _takes_part(secondary: Service, primary: Service, cluster: ClusterIdentity, *, is_new: bool) -> bool:
-    """Return whether a Service may have ports of the address.
+def _is_permitted(secondary: Service, primary: Service, cluster: ClusterIdentity) -> bool:
+    return is_in_scope(secondary, cluster) and may_share(secondary, primary.metadata.key, cluster)
 
-    One that has the address keeps it in any network, and although it asks for another IP family now.
+
+def _is_fitting(secondary: Service, primary: Service, *, is_vm: bool) -> bool:
+    """Return whether the address can serve a new Service.
+
+    A Service that has the address keeps it in any network, and although it requests another IP family now.
     """
-    if not is_in_scope(secondary, cluster) or not may_share(secondary, primary.metadata.key, cluster):
-        return False
-    if not is_new:
-        return True
     network = primary.metadata.annotation(names.NETWORK)
     if not is_in_network(secondary.metadata.annotation(names.NETWORK), network):
         return False
-    return unsupported_reason(secondary, is_vm=is_announced_by_harvester(primary)) is None
+    return unsupported_reason(secondary, is_vm=is_vm) is None
 
 
 def is_announced_by_harvester(primary: Service | None) -> bool:
