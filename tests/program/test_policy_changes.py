@@ -12,6 +12,7 @@ import pytest
 
 from devenv.announcement import Settings, Version
 from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import ENDPOINT_SLICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -177,7 +178,7 @@ async def test_policy_that_changes_again_and_again_is_followed_within_the_rate_l
         for number in range(41):
             world.change(spec=CLUSTER_WIDE if number % 2 else LOCAL)
             await asyncio.sleep(3)
-        assert len(world.guest.writes("services/")) - before <= 30
+        assert len(world.guest.writes("services/")) - before <= WRITE_BURST + 41 * 3 / WRITE_INTERVAL_SECONDS + 1
         assert world.problems() == ["web: FieldConflict"]
         assert "its type, externalTrafficPolicy," in world.warnings()[-1]
         await asyncio.sleep(120)
