@@ -274,8 +274,6 @@ async def test_service_that_waits_does_not_hold_up_others(*, restarts: bool) -> 
 
 VERDICTS: dict[str, tuple[Document, str, str]] = {
     "gateway": (requesting("10.0.0.1"), "InvalidAnnotation", "the gateway, which this is"),
-    "outside": (requesting("10.9.0.7"), "InvalidAnnotation", "10.0.0.1-10.0.0.254"),
-    "network address": (requesting("10.0.0.0"), "InvalidAnnotation", "the network address, which this is"),
     "unknown pool": (requesting(pool="missing"), "NoMatchingPool", "no ready IP pool 'missing'"),
 }
 

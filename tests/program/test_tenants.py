@@ -89,15 +89,12 @@ async def test_service_that_this_controller_does_not_manage_keeps_no_primary_fro
         assert "web: DeletionPending" not in program.reasons()
 
 
-@each_unmanaged
 @jumping_time
-async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_switch(
-    fields: dict[str, Any],
-) -> None:
+async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_switch() -> None:
     program = with_primary()
     async with program.live():
         await asyncio.sleep(5)
-        program.put(service("api", **CLAIMED, **fields))
+        program.put(service("api", **CLAIMED, **UNMANAGED["another class, same address"]))
         program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
         await asyncio.sleep(60)
         (balancer,) = program.harvester.items(LOAD_BALANCERS)
