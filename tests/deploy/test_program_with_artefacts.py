@@ -110,11 +110,12 @@ def program(release: ControlPlane, cloud_config: Path, refused_before: int, tmp_
 
 
 def refused_requests(plane: ControlPlane) -> list[str]:
+    # A request that could not be authenticated has no user.
     events: list[Json] = [json.loads(line) for line in plane.audit_log.read_text().splitlines()]
     return [
         f"{event['verb']} {event['requestURI']}"
         for event in events
-        if event["user"]["username"] == ACCOUNT and event.get("responseStatus", {}).get("code") == 403
+        if event["user"].get("username") == ACCOUNT and event.get("responseStatus", {}).get("code") == 403
     ]
 
 

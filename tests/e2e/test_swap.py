@@ -216,7 +216,8 @@ def refused(scene: Scene) -> list[str]:
     return [
         f"{event['verb']} {event['requestURI']}"
         for event in events
-        if event["user"]["username"] == ACCOUNT and event.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN
+        if event["user"].get("username") == ACCOUNT
+        and event.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN
     ]
 
 
