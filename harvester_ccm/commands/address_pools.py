@@ -7,7 +7,7 @@ from harvester_ccm.commands.clusters import ClusterStore, request_or_error, righ
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.kube.reviews import RULES_REVIEWS, ask_review
-from harvester_ccm.model.event import NAMED, abbreviate
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import IP_POOLS
 from harvester_ccm.plan.service.allocation.address_pools import GRANT, ObservedPool
 
@@ -25,18 +25,14 @@ async def read_pools(store: ClusterStore, harvester: ApiClient, names: Collectio
             store.pools[name] = ObservedPool(name, answer)
 
 
-async def requests_text(harvester: ApiClient) -> tuple[str, list[str]]:
-    """Return in which pools addresses can be requested, and the pools that Harvester does not have."""
+async def requests_text(harvester: ApiClient) -> str:
+    """Return in which pools addresses can be requested."""
     answer = await request_or_error(ask_review(harvester, RULES_REVIEWS, {"namespace": harvester.namespace}))
     rights = rights_in(answer)
     if not rights.are_known:
-        return f"not known: {answer}", []
+        return f"not known: {answer}"
     if rights.are_all:
-        return "possible in all IP pools", []
+        return "possible in all IP pools"
     if not rights.names:
-        return f"not possible, so Harvester chooses each address of a pool ({GRANT} permits requests)", []
-    names = sorted(rights.names)
-    looked_at = names[:NAMED]
-    found = await asyncio.gather(*(request_or_error(harvester.get(IP_POOLS, name)) for name in looked_at))
-    missing = [name for name, pool in zip(looked_at, found, strict=True) if isinstance(pool, NotFound)]
-    return f"possible in IP pools {abbreviate(names)}", missing
+        return f"not possible, so Harvester chooses each address of a pool ({GRANT} permits requests)"
+    return f"possible in IP pools {abbreviate(sorted(rights.names))}"

@@ -282,19 +282,9 @@ class Clusters(Struct, frozen=True):
 
     store: ClusterStore
     settings: Settings
-    """Those of the command line, with the name of the cluster that holds."""
-    is_name_inferred: bool = False
-    """Whether that is the name on the load balancers of the cluster."""
+    """Those of the command line; a name of the cluster that is not given is that on its load balancers."""
     name_problem: str = ""
     """Why the name of the cluster is not known; empty if it is."""
-
-    @property
-    def name_notes(self) -> list[str]:
-        """Where the name of the cluster comes from, or why it is not known, if it was not given."""
-        if self.is_name_inferred:
-            name = self.settings.harvester.cluster_name
-            return [f"--cluster-name is not given: {name} is the name on the load balancers of this cluster"]
-        return [self.name_problem] if self.name_problem else []
 
 
 async def list_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
@@ -322,7 +312,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     store = ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
     store.leases = () if isinstance(leases, KubeError) else leases.items
     store.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
-    return Clusters(store, settings, is_name_inferred=bool(inferred.name), name_problem=inferred.problem)
+    return Clusters(store, settings, inferred.problem)
 
 
 def _renamed(settings: Settings, name: str) -> Settings:

@@ -96,7 +96,7 @@ async def _explain(context: CommandContext) -> int:
             document, is_well = await _explain_node(subject, name)
         else:
             document, is_well = await _explain_service(subject, f"{namespace or guest.namespace}/{name}")
-    notes = [*document.get("notes", ()), *clusters.name_notes, *clusters.store.notes]
+    notes = [*document.get("notes", ()), *filter(None, [clusters.name_problem]), *clusters.store.notes]
     context.output.answer({**document, "notes": notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 

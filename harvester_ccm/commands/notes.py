@@ -66,7 +66,7 @@ def node_notes(planned: Iterable[PlannedNode]) -> Iterator[str]:
         name = node.metadata.name
         if node.metadata.deleting:
             yield _being_deleted(node)
-        elif status.state is State.UNMANAGED and _is_noteworthy(node, status):
+        elif status.state is State.UNMANAGED:
             reason = status.reasons[0]
             unmanaged.setdefault(reason.reason, []).append((name, f"{_condition_of(node)}{reason.message}"))
         yield from _unreported(node, plan)
@@ -88,12 +88,6 @@ def _unmanaged(entries: Sequence[tuple[str, str]]) -> str:
     first, text = min(entries)
     about = "" if len(entries) == 1 else f" Of {first}:"
     return f"Node {names}: {_UNMANAGED}.{about} {text}"
-
-
-def _is_noteworthy(node: Node, status: ObjectStatus) -> bool:
-    """Return whether an unmanaged Node needs a note: always, unless the whole controller is switched off."""
-    is_switched_off = status.reasons[0].reason == "Unmanaged"
-    return not is_switched_off or node.ready != "True" or bool(uninitialized_taints(node))
 
 
 def _condition_of(node: Node) -> str:

@@ -62,7 +62,6 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
@@ -317,10 +316,8 @@ async def _check_content(context: CommandContext, harvester: Reached, guest: Rea
         checks.append(
             Check("flags", NAME_CHECK, Result.FAILED, f"not given: {remedy}", f"{cause[0].upper()}{cause[1:]}")
         )
-    elif clusters.is_name_inferred:
-        name = clusters.settings.harvester.cluster_name
-        text = f"{name!r}, from the load balancers of this cluster; --cluster-name is not given"
-        checks.append(Check("flags", NAME_CHECK, Result.OK, text))
+    elif not context.is_named:
+        checks += _name_checks(clusters.settings)
     checks += check_content(
         clusters.store, is_named=not clusters.name_problem, lease=clusters.settings.leader_election.name
     )
@@ -512,12 +509,8 @@ async def check_versions(client: ApiClient) -> Finding:
 
 
 async def check_requests(client: ApiClient) -> Finding:
-    """Check in which IP pools addresses can be requested; nothing is wrong if that is not permitted."""
-    text, missing = await requests_text(client)
-    if not missing:
-        return Result.OK, text, ""
-    advice = f"Create it, or run {GRANT} again with the names of IP pools"
-    return Result.WARNING, f"{text}; Harvester has no IP pool {abbreviate(missing)}", advice
+    """Return in which IP pools addresses can be requested; nothing is wrong if that is not permitted."""
+    return Result.OK, await requests_text(client), ""
 
 
 def _example(cluster: ClusterIdentity) -> Document:

@@ -19,7 +19,6 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
 from harvester_ccm.commands.clusters import (
     TITLES,
-    Clusters,
     ClusterStore,
     Connection,
     Latency,
@@ -104,7 +103,6 @@ async def _read(context: CommandContext) -> Document:
     ]
     return {
         "cluster": settings.harvester.cluster_name,
-        "nameFrom": "load balancers" if clusters.is_name_inferred else "",
         "namespace": store.cluster.namespace,
         "observed": time_text(store.taken),
         "leader": {"identity": lease.holder_identity or "", "since": lease.acquire_time} if lease else None,
@@ -114,7 +112,7 @@ async def _read(context: CommandContext) -> Document:
         "nodes": _counts(nodes),
         "problems": list(_problems(lines, is_away=error is not None)),
         "notes": [
-            *_name_notes(clusters),
+            *filter(None, [clusters.name_problem]),
             *_namespace_notes(store, context.flags[NAMESPACE.name]),
             *_slow_servers(connection),
             *settings.warnings,
@@ -143,11 +141,6 @@ def _namespace_notes(store: ClusterStore, namespace: str) -> Iterator[str]:
     known = sorted({service.metadata.namespace for service in store.services.all()})
     if namespace and namespace not in known:
         yield f"No Service is in namespace {quoted(namespace)}; there are Services in: {abbreviate(known) or 'none'}"
-
-
-def _name_notes(clusters: Clusters) -> list[str]:
-    """Return why the name of the cluster is not known. An inferred one is named next to it: nothing is wrong."""
-    return [clusters.name_problem] if clusters.name_problem else []
 
 
 def _reports(events: Iterable[RecordedEvent], now: datetime) -> Iterator[str]:
@@ -255,7 +248,7 @@ def status_text(document: Document) -> Iterator[RenderableType]:
     leader = document["leader"] or {"identity": "", "since": ""}
     since = age(leader["since"], now)
     head = {
-        "cluster": f"{document['cluster']} (Harvester namespace {document['namespace']}){_named_by(document)}",
+        "cluster": f"{document['cluster']} (Harvester namespace {document['namespace']})",
         "leader": f"{leader['identity'] or 'none'}{f', for {since}' if since else ''}" if document["leader"] else "",
         "guest": f"{document['guest']['url']}  {_health(document['guest'])}",
         "harvester": f"{document['harvester']['url']}  {_health(document['harvester'])}",
@@ -277,11 +270,6 @@ def _health(server: Document) -> str:
     if server["slow"]:
         return f"OK ({server['seconds']:.1f} s, slow)"
     return "OK"
-
-
-def _named_by(document: Document) -> str:
-    """Return where the name of the cluster comes from, if it was not given."""
-    return ", named by its load balancers: --cluster-name is not given" if document["nameFrom"] else ""
 
 
 def _result(problems: int, *, has_notes: bool) -> str:
