@@ -24,6 +24,11 @@ def labelled() -> Json:
     return one
 
 
+def of_service_lb(**spec: str) -> Json:
+    """Return a Service to whose status ServiceLB of K3s wrote the address of a Node."""
+    return objects.service("klipper", uid="8", address="10.0.0.5", **spec)
+
+
 def not_ready_balancer() -> Json:
     """Return a load balancer with an address that Harvester reports as not ready."""
     one = balancer()
@@ -80,6 +85,11 @@ FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
         [served(), balancer(), objects.service("old", uid="8", type="ClusterIP", externalIPs=["10.0.0.7"])],
         "AddressShownTwice",
         "Address 10.0.0.7 is shown by Service shop/old as well",
+    ),
+    "address of a Node": (
+        [of_service_lb(), *objects.working_node()],
+        "NodeAddressPublished",
+        "Address 10.0.0.5 in the status is that of Node w1, and no load balancer has it. End the program",
     ),
     "setting as a label": (
         [labelled(), balancer()],
@@ -181,6 +191,7 @@ NO_FAULTS: Final[dict[str, list[Json]]] = {
         objects.lease("plndr-svcs-lock", holder="w1", mark="", seconds=90),
         objects.lease("kubevip-web", holder="w1", mark=""),
     ],
+    "address of a Node, of another class": [of_service_lb(loadBalancerClass="metallb"), *objects.working_node()],
     "address of a Service on one VM": of_vms(["10.0.0.7"]),
     "IPv6 address": of_vms(["fe80::1"]),
     "address on a VM of others": [
@@ -234,6 +245,11 @@ def test_cause_with_a_full_stop_is_shown_whole_and_apart_from_the_remedy(run: Ru
     (row,) = [one for one in checks if one["check"] == "load balancers"]
     assert row["detail"].endswith("although it has address 10.0.0.7: fail to get pool lan. Wait")
     assert row["advice"].startswith("Check that its IP pool exists")
+
+
+def test_services_of_a_controller_that_is_switched_off_have_no_fault(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.home(), objects.lease(), of_service_lb(), *objects.working_node())
+    assert "NodeAddressPublished" not in run("status", *flags, "--controllers=-service-lb-controller,*").out
 
 
 def test_fault_of_a_service_is_explained(run: Runner, serve: ClusterServer) -> None:

@@ -99,13 +99,6 @@ CASES: dict[str, tuple[ClusterStore, str, Result, str, str]] = {
         "Set --cluster-name=x",
     ),
     "unreadable": (store([], W1, error=Unreachable("away")), VM_ROW, Result.SKIPPED, "cannot be read: away", ""),
-    "shared InternalIP": (
-        store([], node("w1", "10.0.0.1"), node("w3", "10.0.0.1")),
-        "InternalIPs",
-        Result.WARNING,
-        "Nodes: Several have the same InternalIP: 10.0.0.1 (w1, w3)",
-        "its own address",
-    ),
 }
 
 
@@ -114,27 +107,6 @@ def test_content(found: ClusterStore, row: str, result: Result, detail: str, adv
     check = next(one for one in check_content(found) if one.check == row)
     assert (check.result, detail in check.detail, advice in check.advice) == (result, True, True), check
     assert bool(check.advice) == bool(advice)
-
-
-SERVICE_LB = objects.service(address="10.0.0.1")
-SHOWN: dict[str, tuple[objects.Json, str]] = {
-    "address of a Node": (
-        SERVICE_LB,
-        "Service shop/web: Address 10.0.0.1 in the status is that of Node w1, and no load balancer has it",
-    ),
-    "another address": (objects.service(address="10.0.0.7"), ""),
-    "of another class": (objects.service(address="10.0.0.1", loadBalancerClass="metallb"), ""),
-}
-
-
-@pytest.mark.parametrize(("service", "detail"), SHOWN.values(), ids=SHOWN.keys())
-def test_services_that_show_the_address_of_a_node_are_listed(service: objects.Json, detail: str) -> None:
-    checks = check_content(store([DEMO_VM], node("w1", "10.0.0.1"), services=[service]))
-    found = [check for check in checks if check.check == "Service addresses"]
-    assert [check.result for check in found] == [Result.WARNING] * bool(detail)
-    for check in found:
-        assert check.detail.endswith(detail)
-        assert "--disable=servicelb" in check.advice
 
 
 WEBHOOK = 'admission webhook "validator.harvester-system" denied the request: '

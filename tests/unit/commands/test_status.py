@@ -100,11 +100,6 @@ HELD = {
     **objects.record(Step.HELD, again=False),
 }
 GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
-ORPHAN = (
-    "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist: created by this cluster "
-    "for a Service that no longer exists, or that it does not serve. The controller deletes it when this has held for "
-    "30 s, unless it runs with --orphaned-load-balancer-policy=report"
-)
 CASES: dict[str, tuple[list[Json], str]] = {
     "ready": ([served(), balancer()], ""),
     "pool is full": (
@@ -140,10 +135,6 @@ CASES: dict[str, tuple[list[Json], str]] = {
     "address that is not published yet": (
         [objects.service(finalizers=[SERVICE_FINALIZER], annotations=HELD), balancer()],
         "Service shop/web Pending Queued Harvester has allocated the address, and the controller publishes it next.",
-    ),
-    "orphan": (
-        [balancer(of="shop/gone", uid="9")],
-        ORPHAN,
     ),
     "of another cluster": (
         [objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"}, cluster="other")],
@@ -234,20 +225,6 @@ def test_pending_and_blocked_are_listed_before_degraded(run: Runner, serve: Clus
     assert found[-1].startswith("LoadBalancer demo-shop-gone-2401289f Orphaned")
     assert "Services:         1 Blocked, 3 Pending, 1 Degraded\n" in result.out
     assert result.out.endswith("6 problems.\n")
-
-
-@pytest.mark.parametrize("enabled", [True, False], ids=["enabled", "disabled"])
-def test_service_that_shows_the_address_of_a_node_is_listed(
-    run: Runner, serve: ClusterServer, *, enabled: bool
-) -> None:
-    """Another program, such as K3s ServiceLB, wrote it."""
-    service = served()
-    service["status"]["loadBalancer"]["ingress"] = [{"ip": "10.0.0.5"}]
-    documents = [service, balancer(), ready_node(), objects.machine(), INSTANCE]
-    flags = [] if enabled else ["--controllers=-service-lb-controller,*"]
-    result = run("status", *serve(objects.home(), objects.lease(), *documents), *flags)
-    line = "Service shop/web Degraded NodeAddressPublished Address 10.0.0.5 in the status is that of Node w1"
-    assert any(problem.startswith(line) for problem in problems(result.out)) is enabled
 
 
 def test_service_that_waits_counts_from_its_creation_and_first_says_what_for(run: Runner, serve: ClusterServer) -> None:
