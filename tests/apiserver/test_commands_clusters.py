@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from devenv.apiserver import ControlPlane
-from devenv.faults import Hang
 from devenv.harvester.admission import REMOVAL_ANNOTATION
 from devenv.harvester.emulator import HarvesterEmulator
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.cli import main
-from harvester_ccm.kube import client
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.names import (
@@ -205,23 +203,6 @@ async def test_preflight_only_reads(field: Field) -> None:
     result = await field.run("preflight", "--output=json")
     assert "error" not in result.err
     assert {path.rpartition("/")[2] for _, path in field.writes()} == {"selfsubjectaccessreviews", "selfsubjectreviews"}
-
-
-async def test_servers_that_only_respond_to_version_do_not_block_preflight(field: Field) -> None:
-    for proxy in (field.guest_proxy, field.harvester_proxy):
-        proxy.inject(Hang(), path="^(?!/version)")
-    result = await field.run("preflight")
-    assert (result.code, " ".join(result.out.split()).count("no answer within 8 s")) == (1, 2)
-
-
-async def test_preflight_names_a_webhook_that_hangs(field: Field, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "WRITE_TIMEOUT", 2.0)
-    field.harvester_proxy.inject(Hang(), method="POST", path="/loadbalancers")
-    result = await field.run("preflight", "--output=json")
-    (check,) = (one for one in result.document["checks"] if one["check"] == "webhook")
-    assert (result.code, check["result"]) == (1, "failed")
-    assert "Harvester can be read but does not respond to the dry run" in check["detail"]
-    assert "the pods of harvester-load-balancer-webhook in namespace harvester-system" in check["advice"]
 
 
 @pytest.fixture

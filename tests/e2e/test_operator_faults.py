@@ -1,4 +1,4 @@
-"""31 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
+"""28 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
 
 Those of the first hour, and mistakes in one Service whose text the tests of its plan have, are not repeated.
 
@@ -36,17 +36,13 @@ from devenv.demo.scenario import NETWORKS, NODES, initialized, listen
 from devenv.faults import Delay, Hang
 from devenv.guestnodes import GuestNodes, address_of, name_of
 from devenv.harvester import FAST
-from devenv.harvester.records import POOLS
 from devenv.kubelets import DOCUMENTS, Kubelet, Kubelets, node_document
 from devenv.pki import Authority
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
-from harvester_ccm.kube.errors import KubeError
-from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    ANNOUNCED_AS,
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
@@ -68,9 +64,7 @@ VM: Final = {WORKLOAD_TYPE: "vm"}
 BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-QUOTA: Final = "/api/v1/namespaces/default/resourcequotas"
 CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-COUNT: Final = {"count/loadbalancers.loadbalancer.harvesterhci.io": "0"}
 STRAY, TWIN, SILENT_IP = 5, 9, 6
 """Numbers of further nodes."""
 PRESENT: Final = (
@@ -97,8 +91,6 @@ NAMES: Final = {
     "N5": "stopped VM",
     "N6": "deleted VM",
     "H3": "deleted CustomResourceDefinition",
-    "H5": "quota",
-    "H6": "scope of the IP pool that does not fit",
     "H7": "frozen API of Harvester",
     "H8": "slow API of Harvester",
     "H9": "changed label of a load balancer",
@@ -116,7 +108,6 @@ NAMES: Final = {
     "O5": "second copy without leader election",
     "O6": "SIGTERM",
     "O8": "clock that is wrong",
-    "O9": "GitOps loop that replaces the Service",
     "O10": "Service deleted while Harvester is frozen",
 }
 
@@ -312,48 +303,6 @@ async def _is_initialized(stage: Stage, name: str) -> bool:
 
 
 async def of_harvester(operator: Operator, _run: CcmProcess) -> None:
-    stage = operator.stage
-    admin = stage.scene.harvester.admin
-    quota = {"metadata": {"name": "full"}, "spec": {"hard": COUNT}}
-    admin.request("POST", QUOTA, body=quota)
-    admin.request("PATCH", f"{QUOTA}/full/status", body={"status": {"hard": COUNT, "used": COUNT}})
-    await until(lambda: is_refused(stage), within=GIVES_UP, what="the quota in the cache of the API server")
-    await stage.create_service("h5", ports=[PORT])
-    await operator.sees("H5", "Service default/h5: Pending SyncLoadBalancerFailed")
-    admin.request("DELETE", f"{QUOTA}/full")
-    await operator.remove("h5")
-
-    scope = {"scope": [{"namespace": "elsewhere", "project": "*", "guestCluster": "*"}]}
-    await stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": scope}})
-    await until(lambda: is_scope_known(stage), within=GIVES_UP, what="the scope in the cache of Harvester")
-    await stage.create_service("h6", ports=[PORT])
-    await operator.sees("H6", "Service default/h6: Pending NoMatchingPool")
-    everybody = {"scope": [{"namespace": "*", "project": "*", "guestCluster": "*"}]}
-    await stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": everybody}})
-    await operator.remove("h6")
-    await operator.is_well()
-
-    await of_api(operator)
-
-
-async def is_refused(stage: Stage) -> bool:
-    """Return whether Harvester refuses another load balancer."""
-    present = (await stage.load_balancers())[0].document()
-    body = {key: present[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "another"}}
-    try:
-        await stage.host.check_creation(LOAD_BALANCERS, body, namespace="default")
-    except KubeError as error:
-        return "exceeded quota" in str(error)
-    return False
-
-
-async def is_scope_known(stage: Stage) -> bool:
-    """Return whether Harvester's controller knows that the pool is for another namespace."""
-    pool = stage.harvester.pools.get("lan")
-    return pool is not None and pool["spec"]["selector"]["scope"][0]["namespace"] == "elsewhere"
-
-
-async def of_api(operator: Operator) -> None:
     """Freeze Harvester's API, slow it down, and change a label in it."""
     stage = operator.stage
     rule = stage.harvester_proxy.inject(Hang())
@@ -488,7 +437,6 @@ async def of_operation(operator: Operator, run: CcmProcess) -> None:
     await operator.is_well()
 
     await clock(operator)
-    await gitops(operator)
     await crd(operator)
 
 
@@ -527,35 +475,6 @@ def _encoded(authority: Authority) -> str:
     import base64  # noqa: PLC0415 - only here
 
     return base64.b64encode(authority.ca_file.read_bytes()).decode()
-
-
-async def gitops(operator: Operator) -> None:
-    """Replace a Service with its manifest each time the controller has restored it."""
-    stage = operator.stage
-    await stage.create_service("o9", ports=[PORT])
-    await stage.served("o9")
-
-    async def restored() -> dict[str, Any] | None:
-        document = await stage.service_document("o9")
-        meta = document["metadata"]
-        is_complete = ANNOUNCED_AS in (meta.get("annotations") or {}) and bool(meta.get("finalizers"))
-        return document if is_complete else None
-
-    async def replace() -> None:
-        while True:
-            document = await until(restored, within=GIVES_UP, what="the Service as the controller wants it")
-            for key in ("annotations", "finalizers", "managedFields"):
-                document["metadata"].pop(key, None)
-            # The controller or kube-vip can have written it again meanwhile.
-            with suppress(KubeError):
-                await stage.guest.replace(SERVICES, "o9", document, namespace="default")
-
-    async with asyncio.TaskGroup() as group:
-        loop = group.create_task(replace())
-        await operator.sees("O9", "Service default/o9: Degraded FieldConflict")
-        loop.cancel()
-    await operator.remove("o9")
-    await operator.is_well()
 
 
 async def crd(operator: Operator) -> None:

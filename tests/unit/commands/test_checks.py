@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -24,7 +24,7 @@ def labelled() -> Json:
     return one
 
 
-def of_service_lb(**spec: str) -> Json:
+def of_service_lb(**spec: Any) -> Json:
     """Return a Service to whose status ServiceLB of K3s wrote the address of a Node."""
     return objects.service("klipper", uid="8", address="10.0.0.5", **spec)
 

@@ -49,10 +49,11 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield given
 
 
-@pytest.mark.parametrize(("columns", "colors"), [(80, True), pytest.param(120, False, marks=pytest.mark.thorough)])
-def test_every_command_on_a_terminal(flags: list[str], columns: int, colors: bool) -> None:
+@pytest.mark.parametrize(("columns", "terminal_type"), [(80, "xterm-256color"), (120, "dumb")])
+def test_every_command_on_a_terminal(flags: list[str], columns: int, terminal_type: str) -> None:
     order = [sys.executable, "-c", DRIVER, *map(json.dumps, (flags, list(ORDERS), columns))]
-    environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", **({} if colors else {"NO_COLOR": "1"})}
+    environment = {"PATH": os.environ["PATH"], "TERM": terminal_type}
+    colors = terminal_type != "dumb"
     with on_terminal(order, environment) as terminal:
         text = terminal.text(within=SECONDS)
     plain = ESCAPE.sub("", text)
