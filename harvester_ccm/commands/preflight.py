@@ -50,12 +50,9 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
 from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
-from harvester_ccm.model.event import EventMessage, abbreviate, quoted
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import (
-    IP_POOL,
-    LB_SELECT_NAMESPACE,
-    LB_SELECT_NETWORK,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
     VM_CLUSTER,
@@ -389,21 +386,14 @@ async def _check_guest(client: ApiClient) -> list[Check]:
 async def _check_harvester(client: ApiClient, settings: Settings) -> list[Check]:
     """Return the checks of Harvester: the API versions first, and what depends on them."""
     cluster = ClusterIdentity.of(settings, client.namespace)
-    example = _example(cluster)
-    versions, requested, admission, network = await asyncio.gather(
-        check_versions(client),
-        check_requests(client),
-        check_admission(client, example, cluster),
-        check_network(client, example, settings.nodes.management_network or ""),
+    versions, requested, admission = await asyncio.gather(
+        check_versions(client), check_requests(client), check_admission(client, _example(cluster), cluster)
     )
-    checks = [
+    return [
         Check(HARVESTER, API_CHECK, *versions),
         Check(HARVESTER, "requested addresses", *requested),
         Check(HARVESTER, "webhook", *admission),
     ]
-    if network is not None:
-        checks.append(Check(HARVESTER, "network", *network))
-    return checks
 
 
 def _check_answer(reached: Reached, latency: Latency) -> Finding:
@@ -549,39 +539,6 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], clus
             text = f"no load balancer can be created: {response}"
             advice = "Check that Harvester's load balancer controller is installed, with its CustomResourceDefinitions"
     return Result.FAILED, text, advice
-
-
-async def check_network(harvester: ApiClient, body: Document, management_network: str) -> Finding | None:
-    """Check whether the network that a Service requests selects the pool: a dry run shows what Harvester makes of it.
-
-    Harvester before 1.9 replaces it by the first network of a VM of Rancher's node driver, or by none. Returns None if
-    it is not known, because no dry run is possible or the webhook changes nothing.
-    """
-    requested = f"{harvester.namespace}/preflight"
-    metadata = body["metadata"]
-    asking = {**metadata, "annotations": {**metadata["annotations"], LB_SELECT_NETWORK: requested}}
-    path = LOAD_BALANCERS.path(harvester.namespace)
-    trial = harvester.request("POST", path, params={"dryRun": "All"}, body={**body, "metadata": asking})
-    try:
-        async with asyncio.timeout(DRY_RUN_SECONDS):
-            answer = await request_or_error(trial)
-    except TimeoutError:
-        return None
-    if isinstance(answer, errors.KubeError):
-        return None
-    stored = LOAD_BALANCERS.decode(answer).metadata
-    # The webhook fills in this annotation of every load balancer.
-    if not stored.annotation(LB_SELECT_NAMESPACE):
-        return None
-    network = stored.annotation(LB_SELECT_NETWORK) or ""
-    if network == requested:
-        return Result.OK, "the network that a Service requests selects the IP pool", ""
-    searched = f"of network {quoted(network)}" if network else "without a network"
-    text = f"Harvester searches IP pools {searched}, whatever network a Service requests"
-    advice = f"For a Service in another network, name the pool in annotation {IP_POOL}"
-    if management_network in ("", network):
-        return Result.OK, text, advice
-    return Result.WARNING, f"{text}; --management-network={management_network} does not change that", advice
 
 
 def check_content(store: ClusterStore, *, is_named: bool = True, lease: str = "") -> Iterator[Check]:
