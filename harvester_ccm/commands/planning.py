@@ -1,13 +1,16 @@
 """The plans of Services, made again after everything was read that the controller reads besides the lists."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
 
-from harvester_ccm.commands.address_pools import read_pools
-from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.commands.clusters import ClusterStore, request_or_error
 from harvester_ccm.commands.states import Planned, service_status
 from harvester_ccm.config import Settings
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import IP_POOLS
+from harvester_ccm.plan.service.allocation.address_pools import ObservedPool
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 
 
@@ -22,10 +25,23 @@ async def plan_services(
     planned = [service_status(store, service, settings) for service in services]
     pools = [entry.snapshot.request.ip_pool for entry in planned if entry.plan.reads_pool]
     if pools:
-        await read_pools(store, harvester, pools)
+        await _read_pools(store, harvester, pools)
         planned = [service_status(store, service, settings) for service in services]
     await _read_endpoints(store, planned, guest)
     return [service_status(store, entry.service, settings) if _is_changed(store, entry) else entry for entry in planned]
+
+
+async def _read_pools(store: ClusterStore, harvester: ApiClient, names: Collection[str]) -> None:
+    """Read IP pools into the store. One that cannot be read is a note of it."""
+    wanted = sorted(set(names))
+    found = await asyncio.gather(*(request_or_error(harvester.get(IP_POOLS, name)) for name in wanted))
+    for name, answer in zip(wanted, found, strict=True):
+        if isinstance(answer, NotFound):
+            store.pools[name] = ObservedPool(name, None)
+        elif isinstance(answer, KubeError):
+            store.lists = {**store.lists, f"IP pool {name}": answer}
+        else:
+            store.pools[name] = ObservedPool(name, answer)
 
 
 async def _read_endpoints(store: ClusterStore, planned: Sequence[Planned], guest: ApiClient) -> None:

@@ -23,7 +23,6 @@ from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
-from harvester_ccm.commands.address_pools import requests_text
 from harvester_ccm.commands.checks import CHECKS, Seen
 from harvester_ccm.commands.clusters import (
     GUEST,
@@ -36,6 +35,7 @@ from harvester_ccm.commands.clusters import (
     is_harvester,
     list_clusters,
     request_or_error,
+    rights_in,
     served_resources,
     sign_of_life,
 )
@@ -59,6 +59,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.node.match import find_vm
+from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
@@ -500,7 +501,17 @@ async def check_versions(client: ApiClient) -> Finding:
 
 async def check_requests(client: ApiClient) -> Finding:
     """Return in which IP pools addresses can be requested; nothing is wrong if that is not permitted."""
-    return Result.OK, await requests_text(client), ""
+    answer = await request_or_error(reviews.ask_review(client, reviews.RULES_REVIEWS, {"namespace": client.namespace}))
+    rights = rights_in(answer)
+    if not rights.are_known:
+        text = f"not known: {answer}"
+    elif rights.are_all:
+        text = "possible in all IP pools"
+    elif rights.names:
+        text = f"possible in IP pools {abbreviate(sorted(rights.names))}"
+    else:
+        text = f"not possible, so Harvester chooses each address of a pool ({GRANT} permits requests)"
+    return Result.OK, text, ""
 
 
 def _example(cluster: ClusterIdentity) -> Document:
