@@ -1,4 +1,4 @@
-"""28 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
+"""27 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
 
 Those of the first hour, and mistakes in one Service whose text the tests of its plan have, are not repeated.
 
@@ -18,7 +18,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -104,7 +103,6 @@ NAMES: Final = {
     "C8": "no permission for services/status",
     "O2": "frozen API of the guest cluster",
     "O3": "port that another copy has",
-    "O4": "log on a full disk",
     "O5": "second copy without leader election",
     "O6": "SIGTERM",
     "O8": "clock that is wrong",
@@ -423,8 +421,6 @@ async def of_operation(operator: Operator, run: CcmProcess) -> None:
         errors = [line for line in copy.log.splitlines() if "error" in line]
         operator.lines["O3 (log)"] = errors[-1] if errors else f"NEVER in {copy.log}"
 
-    operator.lines["O4 (standard output)"] = await asyncio.to_thread(_on_full_disk, operator)
-
     second = stage.run(flags={"leader-elect": "false"})
     await operator.sees("O5", "Note: ", words="LeaderElectionDisabled")
     # The proxies run in this process, and the controller releases its Lease through one of them.
@@ -438,24 +434,6 @@ async def of_operation(operator: Operator, run: CcmProcess) -> None:
 
     await clock(operator)
     await crd(operator)
-
-
-def _on_full_disk(operator: Operator) -> str:
-    """Return what the controller prints whose log is on a full disk, and whether it goes on."""
-    flags = {"cloud-config": operator.cloud_config, "kubeconfig": operator.kubeconfig, "cluster-name": "demo"}
-    words = [f"--{name}={value}" for name, value in {**flags, "secure-port": "0"}.items()]
-    with (
-        Path("/dev/full").open("w") as full,
-        subprocess.Popen(
-            [sys.executable, "-m", "harvester_ccm", *words], stdout=subprocess.PIPE, stderr=full, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        line = process.stdout.readline().strip()
-        is_running = process.poll() is None
-        process.terminate()
-        process.wait(30)
-    return f"{line} (the controller {'goes on' if is_running else 'ended'})"
 
 
 async def clock(operator: Operator) -> None:
