@@ -234,24 +234,31 @@ def _labels_as_settings(seen: Seen) -> Iterator[Fault]:
 
 def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
     """Yield the Services that show one address, if this controller serves one of them and none shares it."""
-    services: dict[str, list[Service]] = {}
-    # ServiceLB of K3s writes them to each Service.
-    of_nodes = _nodes_by_address(seen.store).keys()
-    for service in seen.store.services.all():
-        # One that shares the address of a primary has a plan.
-        if not primaries_of(service):
-            for address in {*service.addresses, *service.spec.external_ips} - of_nodes:
-                services.setdefault(address, []).append(service)
-    for address, shown in services.items():
-        if len(shown) == 1 or not any(is_in_scope(service, seen.store.cluster) for service in shown):
+    for address, services in _services_by_address(seen.store).items():
+        has_own = any(is_in_scope(service, seen.store.cluster) for service in services)
+        load_balancers = list(seen.store.load_balancers.by_index(VIRTUAL_IP, address))
+        # The plans say that Harvester has allocated an address twice.
+        if len(services) == 1 or not has_own or len(load_balancers) > 1:
             continue
-        if len(list(seen.store.load_balancers.by_index(VIRTUAL_IP, address))) > 1:
-            # Harvester has allocated it twice, which the plans say.
-            continue
-        for service in shown:
-            others = abbreviate(sorted(other.metadata.key for other in shown if other is not service))
+        for service in services:
+            others = abbreviate(sorted(other.metadata.key for other in services if other is not service))
             cause = f"Address {address} is shown by Service {others} as well, in its status or spec.externalIPs"
             yield _of_service(service, cause, _REPEATED_ADDRESS_REMEDY)
+
+
+def _services_by_address(store: ClusterStore) -> dict[str, list[Service]]:
+    """Return the Services by the addresses that they show, but those of Nodes: ServiceLB writes these to each Service.
+
+    A Service that shares the address of a primary is left out, because it has a plan.
+    """
+    of_nodes = _nodes_by_address(store).keys()
+    services: dict[str, list[Service]] = {}
+    for service in store.services.all():
+        if primaries_of(service):
+            continue
+        for address in {*service.addresses, *service.spec.external_ips} - of_nodes:
+            services.setdefault(address, []).append(service)
+    return services
 
 
 def _other_owners(seen: Seen) -> Iterator[Fault]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
+from harvester_ccm.commands.checks import Seen, faults_in
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.planning import plan_services
@@ -75,12 +75,10 @@ class Subject(Struct, frozen=True):
         failed = await read_failed_writes(self.clusters.store, self.guest, [kind], is_led=self.is_led)
         return failed.explain(uid, status)
 
-    def faults(self, name: str, *, hints: bool) -> list[tuple[Check, Fault]]:
+    def faults(self, name: str, *, hints: bool) -> tuple[StatusReason, ...]:
         """Return what the table of checks finds about an object."""
-        seen = Seen(self.clusters.store)
-        return [
-            (check, fault) for check, fault in faults_in(seen, "", hints=hints, of_services=True) if fault.name == name
-        ]
+        found = faults_in(Seen(self.clusters.store), "", hints=hints, of_services=True)
+        return tuple(StatusReason(check.reason, fault.text) for check, fault in found if fault.name == name)
 
 
 async def _explain(context: CommandContext) -> int:
@@ -134,21 +132,26 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
         status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
     name = f"Service {key}"
-    found = [StatusReason(check.reason, fault.text) for check, fault in subject.faults(name, hints=False)]
-    status = replace(status, reasons=(*status.reasons, *found))
-    hints = [fault.text for _, fault in subject.faults(name, hints=True)]
+    status = replace(status, reasons=(*status.reasons, *subject.faults(name, hints=False)))
+    hints = [hint.message for hint in subject.faults(name, hints=True)]
     unannounced = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
-    is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
+    text = _unnamed_problem(problem, status)
     document = {
         **_observed(snapshot),
         "announcedBy": _announced_by(snapshot, plan),
         **msgspec.to_builtins(status),
-        "problem": harvester_unavailable(problem).prose if problem and not is_named else "",
+        "problem": text,
         "nextWrites": [_service_write(one, snapshot) for one in writes],
         "notes": [*hints, *unannounced],
     }
     return document, not (status.is_problem or problem)
+
+
+def _unnamed_problem(problem: KubeError | None, status: ObjectStatus) -> str:
+    """Return why Harvester cannot be read; empty if a reason of the object says it."""
+    is_named = any(reason.reason == "HarvesterUnavailable" for reason in status.reasons)
+    return "" if problem is None or is_named else harvester_unavailable(problem).prose
 
 
 def _find(store: ClusterStore, key: str) -> Service:

@@ -41,7 +41,7 @@ from harvester_ccm.commands.clusters import (
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_remedy, row
-from harvester_ccm.commands.states import Line
+from harvester_ccm.commands.states import Line, StatusReason
 from harvester_ccm.config import Settings
 from harvester_ccm.kube import errors, reviews
 from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, LeaseSpec
@@ -615,16 +615,20 @@ async def check_leader(
     for event in await reports_of_controllers(settings, guest):
         if event.reason == Reason.NOT_ELECTED:
             return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
-    found = problems[0][1].reasons[0] if problems else None
-    if found is not None and found.reason == OTHER_LEADER:
-        return Result.WARNING, f"{found.message}; before a migration, that is right", f"Run: {found.command}"
-    if lease is not None and lease.holder_identity:
-        return Result.OK, f"{lease.holder_identity} leads", ""
-    if found is not None and found.reason == LEASE_EXPIRED:
-        return Result.WARNING, found.message, f"Run: {found.command}"
-    if found is not None and lease is None:
-        return Result.SKIPPED, f"cannot be read: {found.message}", ""
-    return Result.OK, f"no replica leads; before an installation, that is right (Lease {name})", ""
+    if problems:
+        return _without_leader(problems[0][1].reasons[0], name, is_readable=lease is not None)
+    return Result.OK, f"{lease.holder_identity} leads" if lease else "", ""
+
+
+def _without_leader(problem: StatusReason, lease: str, *, is_readable: bool) -> Finding:
+    """Return the finding about a Lease that no replica of this controller holds."""
+    if problem.reason == OTHER_LEADER:
+        return Result.WARNING, f"{problem.message}; before a migration, that is right", f"Run: {problem.command}"
+    if problem.reason == LEASE_EXPIRED:
+        return Result.WARNING, problem.message, f"Run: {problem.command}"
+    if not is_readable:
+        return Result.SKIPPED, f"cannot be read: {problem.message}", ""
+    return Result.OK, f"no replica leads; before an installation, that is right (Lease {lease})", ""
 
 
 def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[RenderableType]:
