@@ -187,6 +187,8 @@ def _failed_condition(snapshot: ServiceSnapshot, plan: ServicePlan) -> ServiceCo
     stored = snapshot.service.ready_condition
     writes = (plan.write, plan.following_write)
     is_pending = any(isinstance(write, CreateLoadBalancer | ChangeLoadBalancer) for write in writes)
+    if stored is not None and plan.write is not None and stored.reason == Reason.FIELD_CONFLICT:
+        return stored
     if is_pending and stored is not None and stored.reason in _FAILED_WRITES:
         return stored
     planned = plan.condition
