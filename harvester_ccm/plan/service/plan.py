@@ -32,9 +32,7 @@ from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import Next, Progress
 from harvester_ccm.plan.service.desired import (
-    CreateLoadBalancer,
     Desired,
-    Document,
     PatchService,
     ServicePlan,
     TouchEndpoints,
@@ -413,13 +411,3 @@ def _condition(snapshot: ServiceSnapshot, status: str, reason: Reason, message: 
         observed_generation=snapshot.service.metadata.generation,
         last_transition_time=snapshot.wall_time,
     )
-
-
-def body_of(plan: ServicePlan) -> Document | None:
-    """Return the load balancer that a plan would create, now or next; None if it creates none."""
-    if plan.dry_run is not None:
-        return plan.dry_run
-    for write in (plan.write, plan.following_write):
-        if isinstance(write, CreateLoadBalancer):
-            return write.body
-    return None

@@ -27,7 +27,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED
-from harvester_ccm.plan.service.plan import body_of, plan_service, plan_waiting_for_creation
+from harvester_ccm.plan.service.plan import plan_service, plan_waiting_for_creation
 from tests.support.builders import (
     ADDRESS,
     SUPPRESSED,
@@ -49,7 +49,6 @@ from tests.unit.plan.service.snapshots import (
     WITHDRAWN,
     World,
     messages,
-    plan,
     short_condition,
     short_verdict,
     short_write,
@@ -294,10 +293,3 @@ def test_settings_are_reported_after_the_pool_is_read_also_by_a_service_in_the_q
     made = plan_service(snapshot)
     assert made.reads_pool
     assert messages(plan_waiting_for_creation(snapshot, made)) == []
-
-
-def test_load_balancer_that_a_plan_creates_is_known_before() -> None:
-    bodies = [body_of(plan(new)) for new in (service(), WAITING)]
-    assert bodies[0] is not None
-    assert bodies[0] == bodies[1]
-    assert body_of(plan(served(), allocated())) is None

@@ -23,7 +23,7 @@ from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.desired import DeleteLoadBalancer
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.plan import body_of, plan_service
+from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceState
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 from tests.unit.plan.service.outcomes import check_outcomes
@@ -168,7 +168,7 @@ def test_switch_that_is_not_possible() -> None:
 def test_dry_run_has_the_next_load_balancer() -> None:
     made = plan(served(annotations=VM), allocated())
     assert made.dry_run is not None
-    body: Any = body_of(made)
+    body: Any = made.dry_run
     assert body["metadata"]["name"] == LB_NAME
     assert VM_SPEC.items() <= body["spec"].items()
 
