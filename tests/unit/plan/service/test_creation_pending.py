@@ -38,7 +38,7 @@ from tests.support.builders import (
     served,
     service,
 )
-from tests.unit.plan.service.outcomes import check_outcomes
+from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED,
     EXHAUSTED_LOAD_BALANCER,
@@ -230,19 +230,19 @@ PENDING: dict[str, World] = {
 
 
 def test_load_balancer_with_dhcp() -> None:
-    check_outcomes("creation_pending_by_dhcp", BY_DHCP)
+    assert differences("creation_pending_by_dhcp", BY_DHCP) == []
 
 
 def test_creation() -> None:
-    check_outcomes("creation_pending_creation", CREATION)
+    assert differences("creation_pending_creation", CREATION) == []
 
 
 def test_old_load_balancer() -> None:
-    check_outcomes("creation_pending_old", OLD)
+    assert differences("creation_pending_old", OLD) == []
 
 
 def test_address_is_pending() -> None:
-    check_outcomes("creation_pending_pending", PENDING)
+    assert differences("creation_pending_pending", PENDING) == []
 
 
 def unready(reason: Reason) -> Service:

@@ -20,7 +20,7 @@ from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
-from tests.unit.plan.service.outcomes import check_outcomes
+from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     READY,
     VM,
@@ -107,19 +107,19 @@ UNSUPPORTED: dict[str, World] = {
 
 
 def test_service_of_others_is_left_alone() -> None:
-    check_outcomes("obstacles_not_ours", NOT_OURS)
+    assert differences("obstacles_not_ours", NOT_OURS) == []
 
 
 def test_harvester_is_not_known() -> None:
-    check_outcomes("obstacles_harvester", HARVESTER)
+    assert differences("obstacles_harvester", HARVESTER) == []
 
 
 def test_another_owner_has_the_name_or_the_address() -> None:
-    check_outcomes("obstacles_others", OTHERS)
+    assert differences("obstacles_others", OTHERS) == []
 
 
 def test_service_that_cannot_be_served() -> None:
-    check_outcomes("obstacles_unsupported", UNSUPPORTED)
+    assert differences("obstacles_unsupported", UNSUPPORTED) == []
 
 
 def test_address_that_was_given_away_is_named_with_its_new_holder() -> None:

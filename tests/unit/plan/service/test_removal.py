@@ -30,7 +30,7 @@ from tests.support.builders import (
     served,
     service,
 )
-from tests.unit.plan.service.outcomes import check_outcomes
+from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     NO_POOL,
@@ -210,15 +210,15 @@ STAYS: dict[str, World] = {
 
 
 def test_deleted_service() -> None:
-    check_outcomes("removal_deletion", DELETION)
+    assert differences("removal_deletion", DELETION) == []
 
 
 def test_deleted_primary() -> None:
-    check_outcomes("removal_shared_address", SHARED_ADDRESS)
+    assert differences("removal_shared_address", SHARED_ADDRESS) == []
 
 
 def test_service_that_stays() -> None:
-    check_outcomes("removal_stays", STAYS)
+    assert differences("removal_stays", STAYS) == []
 
 
 def test_user_of_the_address_is_named() -> None:

@@ -20,7 +20,7 @@ from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, UID, load_balancer, marked, served, service
-from tests.unit.plan.service.outcomes import check_outcomes
+from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     VM,
     World,
@@ -75,7 +75,7 @@ PLANS: dict[str, World] = {
 
 
 def test_plan() -> None:
-    check_outcomes("requested_address", PLANS)
+    assert differences("requested_address", PLANS) == []
 
 
 def test_vm_load_balancer_gets_the_requested_address() -> None:

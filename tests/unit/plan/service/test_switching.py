@@ -26,7 +26,7 @@ from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceState
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
-from tests.unit.plan.service.outcomes import check_outcomes
+from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     NO_POOL,
@@ -154,15 +154,15 @@ REJECTED: dict[str, World] = {
 
 
 def test_switch_to_a_vm_load_balancer() -> None:
-    check_outcomes("switching_to_vm", TO_VM)
+    assert differences("switching_to_vm", TO_VM) == []
 
 
 def test_switch_to_a_cluster_load_balancer() -> None:
-    check_outcomes("switching_to_cluster", TO_CLUSTER)
+    assert differences("switching_to_cluster", TO_CLUSTER) == []
 
 
 def test_switch_that_is_not_possible() -> None:
-    check_outcomes("switching_rejected", REJECTED)
+    assert differences("switching_rejected", REJECTED) == []
 
 
 def test_dry_run_has_the_next_load_balancer() -> None:
