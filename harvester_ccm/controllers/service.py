@@ -46,7 +46,7 @@ from harvester_ccm.plan.service.desired import (
 )
 from harvester_ccm.plan.service.load_balancer.refused import Ports, port_of, refused_part
 from harvester_ccm.plan.service.messages import Target, failure_event
-from harvester_ccm.plan.service.ownership.claims import claim_events, owners_of_claimed
+from harvester_ccm.plan.service.ownership.claims import claim_events, shows_address_of_others
 from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
@@ -213,8 +213,8 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             return LimitedWrite(f"endpoints of {meta.uid}", fields, is_urgent=meta.deleting)
         is_urgent = meta.deleting
         if isinstance(plan.write, PatchService):
-            # The user who wrote the address of another Service here could do it again while the correction waits.
-            is_urgent = is_urgent or bool(owners_of_claimed(snapshot))
+            # The user who wrote the address of something else here could do it again while the correction waits.
+            is_urgent = is_urgent or shows_address_of_others(snapshot)
         return LimitedWrite(meta.uid, fields, is_urgent=is_urgent)
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: ServiceSnapshot) -> None:

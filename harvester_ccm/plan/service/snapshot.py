@@ -15,6 +15,7 @@ from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Service, special_use
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.netip import IPAddress, plain_address
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints
@@ -125,6 +126,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     load balancer needs it."""
     holders_of_new: Mapping[str, str] = field(default_factory=dict)
     """What else has an address that the Service has got and that is not published yet, in a sentence."""
+    shows_held_address: bool = False
+    """Whether kube-vip can read an address on it that a Node, an API server or the cluster has, or a host name."""
     others_with_address: Mapping[str, str] = field(default_factory=dict)
     """Who gets the requested address before this Service if the history of the pool names its load balancer: Services
     that show the address, and load balancers that wait for one, by the name of the load balancer."""
@@ -315,6 +318,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         pool_rights=store.pool_rights,
         machine_with_address=_machine_with(store, requested),
         holders_of_new=_holders_of_new(store, seen, record, match.given | primary_allocated),
+        shows_held_address=_shows_held_address(store, seen, match.given | primary_allocated),
         others_with_address=_others_with_address(store, service, cluster, requested),
         primary=primary,
         primary_allocated=primary_allocated,
@@ -450,8 +454,30 @@ def addresses_read(seen: Seen) -> frozenset[str]:
 
     kube-vip announces each address of a list.
     """
-    listed = {address.strip() for address in seen.read_address.split(",")}
+    listed = {_as_read(text.strip()) for text in seen.read_address.split(",")}
     return frozenset({*listed, *seen.status} - {""})
+
+
+def _as_read(text: str) -> str:
+    """Return an address as kube-vip reads it: an IPv4 address in the form of an IPv6 address is that IPv4 address."""
+    address = _address(text)
+    return text if address is None else str(address)
+
+
+def _shows_held_address(store: ServiceStore, seen: Seen, own: frozenset[str]) -> bool:
+    """Return whether kube-vip can read an address that a Node, an API server or the cluster has, or a host name.
+
+    A host name can stand for any address.
+    """
+    others = addresses_read(seen) - own - set(seen.leases) - {DHCP_ADDRESS}
+    return any(_address(text) is None or _holder_of(store, text) for text in others)
+
+
+def _address(text: str) -> IPAddress | None:
+    try:
+        return plain_address(text)
+    except ValueError:
+        return None
 
 
 def _other_load_balancers(

@@ -21,6 +21,11 @@ def owners_of_claimed(snapshot: ServiceSnapshot) -> tuple[LoadBalancer, ...]:
     return tuple(owner for owner in owners if owner.allocated_ip not in snapshot.primary_allocated)
 
 
+def shows_address_of_others(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Service shows an address that something else has: the write that removes it never waits."""
+    return snapshot.shows_held_address or bool(owners_of_claimed(snapshot))
+
+
 def claim_events(snapshot: ServiceSnapshot) -> dict[str, EventMessage]:
     """Return the Warnings for other Services of this cluster whose addresses the Service shows, by their keys.
 
