@@ -55,7 +55,9 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         return while_waiting(snapshot, Desired(waits_for(Reason.HARVESTER_UNAVAILABLE)))
     answer = answer_to_request(snapshot)
     if answer.step is RequestStep.AWAIT_RIGHTS:
-        waits = Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), look_again_after=RIGHTS_SECONDS)
+        waits = Desired(
+            waits_for(Reason.HARVESTER_UNAVAILABLE), finalizer=Finalizer.ADD, look_again_after=RIGHTS_SECONDS
+        )
         return while_waiting(snapshot, waits)
     if answer.step is RequestStep.WAIT and answer.warning is not None:
         verdict = not_ready(answer.warning, snapshot)
@@ -118,9 +120,10 @@ def plan_queued(snapshot: ServiceSnapshot) -> Desired:
     condition = snapshot.service.ready_condition
     if condition is not None and condition.status == "False" and condition.reason != Reason.CREATION_QUEUED:
         # What is wrong since the last attempt stays until the next one.
-        return Desired(waits_for(Reason.CREATION_QUEUED))
+        return while_waiting(snapshot, Desired(waits_for(Reason.CREATION_QUEUED)))
     waiting = waits_at_most(QUEUED_GRACE_SECONDS, CREATION_QUEUED, snapshot, Phase.NEW)
-    return Desired(replace(waiting.verdict, emits_event=False), look_again_after=waiting.look_again_after)
+    desired = Desired(replace(waiting.verdict, emits_event=False), look_again_after=waiting.look_again_after)
+    return while_waiting(snapshot, desired)
 
 
 def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:

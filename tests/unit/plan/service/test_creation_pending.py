@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DHCP_ADDRESS,
     HEALTH_CHECK_PORT,
     IP_POOL,
@@ -27,6 +28,8 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED
+from harvester_ccm.plan.service.announcing.record import Step
+from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS
 from harvester_ccm.plan.service.plan import plan_service, plan_waiting_for_creation
 from tests.support.builders import (
     ADDRESS,
@@ -49,6 +52,7 @@ from tests.unit.plan.service.snapshots import (
     WITHDRAWN,
     World,
     messages,
+    record_of,
     short_condition,
     short_verdict,
     short_write,
@@ -282,6 +286,20 @@ def test_creation_is_queued(world: World, verdict: str, condition: str, delay: f
     # One Service that is not processed has a Warning. Those behind it would only repeat it.
     assert CREATION_QUEUED not in queued.events
     assert short_write(queued.write) == ("condition" if condition == "False CreationQueued" else None)
+
+
+@pytest.mark.parametrize(("since", "written"), {0.0: None, STEP_SECONDS: "held, again"}.items())
+def test_withdrawal_of_a_service_in_the_queue_is_completed(since: float, written: str | None) -> None:
+    """kube-vip 0.9 stays silent for good if any other change comes between the two patches of a withdrawal."""
+    record = record_of(Step.WITHDRAWN, "", again=True)
+    withdrawn = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **record})
+    snapshot = snapshot_in(World(withdrawn, facts={"since": since}))
+    queued = plan_waiting_for_creation(snapshot, plan_service(snapshot))
+    patch = short_write(queued.write)
+    annotations = patch["annotations"] if isinstance(patch, dict) else {}
+    assert annotations.get(ANNOUNCED_AS) == written
+    assert annotations.get(KUBE_VIP_IGNORE) == ("true" if written else None)
+    assert (patch is None) is (written is None)
 
 
 def test_settings_are_reported_after_the_pool_is_read_also_by_a_service_in_the_queue() -> None:

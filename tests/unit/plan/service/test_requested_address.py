@@ -68,6 +68,9 @@ PLANS: dict[str, World] = {
     "no such pool": World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", None)}),
     "a Node has it": World(PREPARED, facts={**facts(), "machine_with_address": "Node n1"}),
     "the rights are not known yet": World(PREPARED, facts={"pool_rights": PoolRights(are_known=False)}),
+    "the rights are not known yet: the finalizer comes with the withdrawal": World(
+        NEW, facts={"pool_rights": PoolRights(are_known=False)}
+    ),
     "without the permission": World(PREPARED),
     "permission for another pool": World(PREPARED, facts={"pool_rights": PoolRights(frozenset({"dmz"}))}),
     "no pool is named": World(service(ours=True, spec=FIELD, annotations=SUPPRESSED), facts=facts()),
