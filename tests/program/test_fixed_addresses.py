@@ -387,7 +387,7 @@ async def test_address_that_harvester_has_not_allocated_yet_is_not_requested_twi
 
 
 @jumping_time
-@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@pytest.mark.security("Harvester never gives it the address of another Service")
 async def test_address_of_a_service_whose_load_balancer_is_replaced_is_not_taken() -> None:
     harvester = PooledHarvester()
     program = start(harvester)

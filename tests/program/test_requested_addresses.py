@@ -223,7 +223,7 @@ CLAIMS: dict[str, Document] = {
 @pytest.mark.parametrize("free", [["10.0.0.2"], []], ids=["another address is free", "no address is free"])
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 @pytest.mark.guarantee("A Service cannot take the address of another Service")
-@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@pytest.mark.security("Harvester never gives it the address of another Service")
 @jumping_time
 async def test_service_that_claims_the_address_of_another_one_does_not_get_it(claim: Document, free: list[str]) -> None:
     harvester = PoolHarvester("10.0.0.1", *free)
@@ -245,7 +245,7 @@ async def test_service_that_claims_the_address_of_another_one_does_not_get_it(cl
 
 
 @pytest.mark.guarantee("A Service cannot take the address of another Service")
-@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@pytest.mark.security("Harvester never gives it the address of another Service")
 @jumping_time
 async def test_lease_that_a_tenant_notes_is_never_the_address_of_another_service() -> None:
     program = Program(guest_server(), Harvester(), "demo")

@@ -296,7 +296,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", CLAIMS.values(), ids=CLAIMS.keys())
 @jumping_time
-@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@pytest.mark.security("Harvester never gives it the address of another Service")
 async def test_service_cannot_keep_a_node_from_its_address(fields: dict[str, Any]) -> None:
     world = NodeWorld()
     world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
@@ -324,7 +324,7 @@ FLIPS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("flip", FLIPS.values(), ids=FLIPS.keys())
-@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@pytest.mark.security("Harvester never gives it the address of another Service")
 @jumping_time
 async def test_service_that_is_served_cannot_keep_a_node_from_its_address(flip: dict[str, Any]) -> None:
     world = NodeWorld()
@@ -351,7 +351,7 @@ NOTES_OF_KUBE_VIP = {KUBE_VIP_LEASE: TAKEN, KUBE_VIP_HOST: "w0"}
 """What kube-vip writes with a lease, as a tenant can write it before there is one."""
 
 
-@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@pytest.mark.security("Harvester never gives it the address of another Service")
 @jumping_time
 async def test_lease_that_a_tenant_notes_keeps_no_node_from_its_address() -> None:
     world = NodeWorld()
