@@ -141,7 +141,11 @@ class State(Program):
             return False
         if KUBE_VIP_IGNORE in annotations:
             return False
-        return self.record is None or self.record["step"] in {"adopted", "shown"}
+        if self.record is None or self.record["step"] in {"adopted", "shown"}:
+            return True
+        # kube-vip has noted the first address of a Service, and a process starts before it has read that.
+        is_first = self.record["step"] == "published" and not self.record.get("again", True)
+        return is_first and KUBE_VIP_HOST in annotations
 
     @property
     def record(self) -> Document | None:
