@@ -115,8 +115,8 @@ KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
 """Service annotation, set by this controller or users: `False` or `FALSE`. Makes kube-vip announce an address that
 follows a withdrawal: it compares the text, and both mean its default. A user's `true` stays."""
 KUBE_VIP_LEASE_NAME: Final = "kube-vip.io/leaseName"
-"""Service annotation, set by users: name. The Lease with which kube-vip elects the node of the Service. kube-vip
-announces the address again when it changes."""
+"""Service annotation, set by users: name. The Lease with which kube-vip elects the node of the Service. From
+v1.2.3 on, kube-vip announces the address again when it changes."""
 
 KUBE_VIP_ANNOTATIONS: Final = (
     KUBE_VIP_ADDRESSES,
@@ -458,7 +458,8 @@ class Reason(StrEnum):
     `kube-vip.io/loadbalancerIPs` from what writes the Service, such as manifests in Git."""
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
     """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why. Fix:
-    correct the Secret or the file; it is loaded within two seconds."""
+    correct the Secret or the file. A file is loaded within two seconds, a Secret when the kubelet has updated it in the
+    pod, up to two minutes later."""
     CREDENTIAL_RELOADED = "CredentialReloaded"
     """Normal: the kubeconfigs can be used again, or the process that reported the problem has ended."""
     NOT_ELECTED = "LeaderElectionDisabled"
