@@ -1,7 +1,8 @@
 """The table of checks that ``status`` and ``preflight`` share: what each finds, and what its text advises."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,14 @@ from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_status import balancer, not_ready, ready_node, served
 
+Row = Sequence[Json | Callable[[], Json]]
+"""Objects, and functions for those whose times must be of now: a run of all tests lasts longer than a Lease."""
 LONG_AGO: Final = "2026-11-20T08:00:00Z"
+
+
+def made(row: Row) -> list[Json]:
+    """Return the objects of a row."""
+    return [one() if callable(one) else one for one in row]
 
 
 def labelled() -> Json:
@@ -60,7 +68,7 @@ def of_vms(first: Sequence[str], second: Sequence[str] = ()) -> list[Json]:
 
 
 VM_OF_NODE = objects.working_node()[1:]
-FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
+FAULTS: Final[dict[str, tuple[Row, str, str]]] = {
     "load balancer that is not ready": (
         [served(), not_ready_balancer()],
         "LoadBalancerNotReady",
@@ -97,7 +105,7 @@ FAULTS: Final[dict[str, tuple[list[Json], str, str]]] = {
         f"Labels have no effect on the load balancer: {IPAM}. Settings are annotations",
     ),
     "second controller with a Lease of its own": (
-        [objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y")],
+        [partial(objects.lease, "harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y")],
         "SecondController",
         "w2_y holds this Lease, so a second controller writes at the same time. Stop one of the two",
     ),
@@ -150,9 +158,9 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
 
 @pytest.mark.parametrize(("documents", "reason", "text"), FAULTS.values(), ids=FAULTS.keys())
 def test_fault_is_a_problem_of_status_and_a_warning_of_preflight(
-    run: Runner, serve: ClusterServer, documents: list[Json], reason: str, text: str
+    run: Runner, serve: ClusterServer, documents: Row, reason: str, text: str
 ) -> None:
-    flags = serve(objects.home(), objects.lease(), *documents)
+    flags = serve(objects.home(), objects.lease(), *made(documents))
     result = run("status", "-o", "json", *flags)
     found = [row for row in result.document["problems"] if row["reason"] == reason]
     assert any(text in row["message"] for row in found)
@@ -180,16 +188,18 @@ def test_holder_of_the_lease_that_is_another_program_is_a_problem(
         assert [row["reason"] for row in problems if row["object"] == "Service shop/web"] == ["NoLeader"]
 
 
-NO_FAULTS: Final[dict[str, list[Json]]] = {
+NO_FAULTS: Final[dict[str, Row]] = {
     "Lease of this program that is not renewed any more": [
-        objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y", seconds=600)
+        partial(objects.lease, "harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y", seconds=600)
     ],
-    "Lease of another program": [objects.lease("kube-scheduler", holder="cp1_z", mark="")],
-    "Lease of kube-vip, renewed": [objects.lease("plndr-svcs-lock", holder="w1", mark="")],
-    "Lease of kube-vip, held by another node": [objects.lease("plndr-svcs-lock", holder="w2", mark="", seconds=90)],
+    "Lease of another program": [partial(objects.lease, "kube-scheduler", holder="cp1_z", mark="")],
+    "Lease of kube-vip, renewed": [partial(objects.lease, "plndr-svcs-lock", holder="w1", mark="")],
+    "Lease of kube-vip, held by another node": [
+        partial(objects.lease, "plndr-svcs-lock", holder="w2", mark="", seconds=90)
+    ],
     "Lease of kube-vip, which elects for each Service": [
-        objects.lease("plndr-svcs-lock", holder="w1", mark="", seconds=90),
-        objects.lease("kubevip-web", holder="w1", mark=""),
+        partial(objects.lease, "plndr-svcs-lock", holder="w1", mark="", seconds=90),
+        partial(objects.lease, "kubevip-web", holder="w1", mark=""),
     ],
     "address of a Node, of another class": [of_service_lb(loadBalancerClass="metallb"), *objects.working_node()],
     "address of a Service on one VM": of_vms(["10.0.0.7"]),
@@ -207,9 +217,10 @@ NO_FAULTS: Final[dict[str, list[Json]]] = {
 
 
 @pytest.mark.parametrize("documents", NO_FAULTS.values(), ids=NO_FAULTS.keys())
-def test_what_is_usual_is_no_fault(run: Runner, serve: ClusterServer, documents: list[Json]) -> None:
-    nodes = [] if any(one["kind"] == "Node" for one in documents) else objects.working_node()
-    flags = serve(objects.home(), objects.lease(), served(), balancer(), *nodes, *documents)
+def test_what_is_usual_is_no_fault(run: Runner, serve: ClusterServer, documents: Row) -> None:
+    stored = made(documents)
+    nodes = [] if any(one["kind"] == "Node" for one in stored) else objects.working_node()
+    flags = serve(objects.home(), objects.lease(), served(), balancer(), *nodes, *stored)
     assert run("status", *flags).out.endswith("All is well.\n")
 
 
