@@ -6,7 +6,6 @@ rate limit is reached (``test_write_limits``), and addresses that users requeste
 """
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -15,46 +14,24 @@ from harvester_ccm.kube.errors import Conflict, KubeError, Unreachable
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    ANNOUNCED_AS,
-    DHCP_ADDRESS,
-    IPAM,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
-    KUBE_VIP_LEASE,
-    LB_CLUSTER,
-    LB_OWNER,
-    LB_REQUESTED_NETWORK,
-    LB_SELECT_CLUSTER,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
     NETWORK,
-    PREFIX,
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.ownership.owner import name_for
-from tests.support.builders import ADDRESS, CLUSTER, allocated, endpoint_slice, load_balancer, marked, served, service
+from tests.support.builders import service
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, Document, document_of, refused
-from tests.support.program_world import AWAY, Harvester, Program, by_name, guest_server, with_machines, with_nodes
+from tests.support.memory_server import Call, Document, refused
+from tests.support.program_world import AWAY, Harvester, Program, guest_server, with_machines, with_nodes
 
 KEY = "shop/web"
-GO: dict[str, Any] = {
-    "ours": True,
-    "address": "10.9.0.1",
-    "condition": False,
-    "annotations": {KUBE_VIP_ADDRESSES: "10.9.0.1", KUBE_VIP_HOST: "node-1"},
-}
-CONFLICT = refused(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 
 REJECTED = refused(400, "", 'admission webhook "validator" denied the request: no')
-NOT_DECODED = refused(400, "BadRequest", "LoadBalancer in version v1beta1 cannot be handled")
-WEBHOOK_AWAY = refused(500, "InternalError", 'failed calling webhook "validator": connection refused')
 
 
 class World(Program):
@@ -174,41 +151,6 @@ async def test_service_keeps_its_finalizer_while_a_load_balancer_exists_that_the
 
 
 @jumping_time
-async def test_address_from_dhcp_is_followed() -> None:
-    world = World()
-    world.put(service(annotations={IPAM: "dhcp"}))
-    world.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice("web-a", {"addresses": ["10.42.0.7"]})))
-
-    def lease(address: str) -> None:
-        annotations = {KUBE_VIP_HOST: "node-1", KUBE_VIP_LEASE: address}
-        world.change(metadata={"annotations": annotations})
-        world.change(status={"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}})
-
-    async with world.live():
-        await asyncio.sleep(5)
-        assert world.annotations()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
-        assert KUBE_VIP_IGNORE not in world.annotations()
-        assert world.address("web") == ""
-        await asyncio.sleep(60)
-        assert (world.condition()["status"], world.reasons()) == ("False", ["web: DHCPLeasePending"])
-        for address in ("10.10.0.5", "10.10.0.6"):
-            lease(address)
-            await asyncio.sleep(5)
-            assert world.balancer is not None
-            assert world.balancer["status"]["address"] == world.address("web") == address
-            assert world.annotations()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
-            assert world.condition()["status"] == "True"
-        assert world.reasons() == ["web: DHCPLeasePending", "web: AddressChanged"]
-        written = len(world.guest.writes("services/"))
-    async with world.live():
-        await asyncio.sleep(60)
-        assert len(world.guest.writes("services/")) == written
-        world.guest.delete(SERVICES, KEY)
-        await asyncio.sleep(5)
-        assert world.is_empty
-
-
-@jumping_time
 @pytest.mark.guarantee("A load balancer in use is never deleted")
 @pytest.mark.security("While its address is shared, the load balancer of the other Service is not deleted")
 async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_is_deleted() -> None:
@@ -258,49 +200,11 @@ async def test_address_is_withdrawn_before_its_load_balancer_is_deleted(change: 
     assert announced == [""]
 
 
-@jumping_time
-async def test_kube_vip_withdraws_the_address_before_a_vm_load_balancer_gets_it() -> None:
-    """While kube-vip ignores a Service, it does not withdraw the address."""
-    world = World()
-    seen: list[tuple[object, ...]] = []
-
-    def observe(*_change: object) -> None:
-        noted, kind = world.annotations(), world.balancer and world.balancer["spec"]["workloadType"]
-        state = bool(noted.get(KUBE_VIP_ADDRESSES)), noted.get(KUBE_VIP_IGNORE), kind
-        if state not in seen[-1:]:
-            seen.append(state)
-
-    world.create("web")
-    async with world.live():
-        await asyncio.sleep(10)
-        for server in (world.guest, world.harvester):
-            server.on_change.append(observe)
-        world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await asyncio.sleep(60)
-    announced, withdrawn = (True, None), (False, None)
-    assert seen == [
-        (*announced, "cluster"),
-        (*withdrawn, "cluster"),
-        (*withdrawn, None),
-        (*withdrawn, "vm"),
-        (False, "true", "vm"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("rejection", "reason"),
-    [
-        (REJECTED, "SyncLoadBalancerFailed"),
-        (NOT_DECODED, "SyncLoadBalancerFailed"),
-        (WEBHOOK_AWAY, "HarvesterUnavailable"),
-    ],
-    ids=["webhook", "API server", "webhook of Harvester is away"],
-)
 @pytest.mark.parametrize(("has", "wanted"), [("cluster", "vm"), ("vm", "cluster")])
 @pytest.mark.parametrize("shared", [False, True], ids=["one service", "shared address"])
 @jumping_time
 async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
-    rejection: KubeError, reason: str, has: str, wanted: str, *, shared: bool
+    has: str, wanted: str, *, shared: bool
 ) -> None:
     world = World()
     world.put(service(annotations={WORKLOAD_TYPE: has}))
@@ -310,12 +214,12 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
         await asyncio.sleep(30)
         before, address, announced = world.balancer, world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]
         assert announced == (address if has == "cluster" else "")
-        world.harvester.fault = lambda call: rejection if call.verb == "POST" else None
+        world.harvester.fault = lambda call: REJECTED if call.verb == "POST" else None
         world.change(metadata={"annotations": {WORKLOAD_TYPE: wanted}})
         await asyncio.sleep(600)
         assert world.balancer == before
         assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
-        assert world.reasons() == [f"web: {reason}"]
+        assert world.reasons() == ["web: SyncLoadBalancerFailed"]
         assert "web: ChangingWorkloadType" not in world.reasons("Normal")
 
 
@@ -342,37 +246,6 @@ async def test_switch_that_is_taken_back_during_its_dry_run_withdraws_nothing(ha
         assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
         assert "DELETE" not in {call.verb for call in world.harvester.calls}
         assert not [call for call in world.guest.calls if call.is_write and KUBE_VIP_ADDRESSES in str(call.body)]
-
-
-@pytest.mark.parametrize("fields", [{"closed": "lan"}, {"ip": ADDRESS, "pool": "lan"}], ids=["blocked", "allocated"])
-@jumping_time
-async def test_pool_that_was_deleted_during_a_deletion_is_named_with_the_remedy(fields: dict[str, Any]) -> None:
-    """Without the pool, Harvester does not remove its finalizer from the load balancer."""
-    world = World()
-    world.create("web")
-    old = marked(service(uid="uid-of-web"), name_for(service(uid="uid-of-web"), CLUSTER), deleting=True, **fields)
-    world.harvester.put(LOAD_BALANCERS, document_of(old))
-    async with world.live():
-        await asyncio.sleep(60)
-        (text,) = world.warnings()
-        assert "is still being deleted" in text
-        assert "If IP pool 'lan' does not exist any more, create it again" in text
-        assert world.condition()["message"] == text
-
-
-@jumping_time
-async def test_service_whose_type_becomes_cluster_ip_loses_all_fields_of_this_controller() -> None:
-    world = World()
-    world.create("web")
-    async with world.live():
-        await asyncio.sleep(10)
-        world.change(spec={"type": "ClusterIP"})
-        await asyncio.sleep(10)
-        assert world.balancer is None
-    found = world.service("web")
-    assert not any(found["metadata"][field] for field in ("annotations", "labels", "finalizers"))
-    assert not world.address("web")
-    assert not found["status"].get("conditions")
 
 
 @jumping_time
@@ -421,65 +294,6 @@ async def test_load_balancer_stays_if_the_type_is_changed_back_while_the_service
 
 
 @jumping_time
-@pytest.mark.guarantee("No allocation is lost")
-async def test_deletion_waits_until_harvester_has_allocated_the_address() -> None:
-    world = World()
-    world.harvester.paused = True
-    async with world.live():
-        await asyncio.sleep(5)
-        world.create("web")
-        await asyncio.sleep(1)
-        world.guest.delete(SERVICES, KEY)
-        await asyncio.sleep(60)
-        assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["POST"]
-        assert world.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
-        assert set(world.reasons()) == {"web: DeletionPending"}
-        world.harvester.paused = False
-        await asyncio.sleep(5)
-        assert world.is_empty
-        created, deleted = (call for call in world.harvester.calls if call.is_write)
-        assert (created.verb, deleted.verb) == ("POST", "DELETE")
-        assert set(deleted.body["preconditions"]) == {"uid", "resourceVersion"}
-
-
-@jumping_time
-async def test_objects_of_the_go_provider_and_of_earlier_versions_are_adopted() -> None:
-    """Earlier versions of this controller wrote annotations that have no reader any more."""
-    world = World()
-    go = service("go", uid="go", **GO)
-    balancer = load_balancer(
-        name_for(go, CLUSTER),
-        uid="go-lb",
-        labels={LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "go"},
-        annotations={LB_SELECT_CLUSTER: CLUSTER.name, LB_REQUESTED_NETWORK: ""},
-        ip="10.9.0.1",
-        pool="lan",
-        address="10.9.0.1",
-    )
-    earlier = {"announce-again": "due", "moving": '{"name": "x", "pool": "lan"}', "ignored-by-user": "true"}
-    world.put(go)
-    world.put(served(annotations={f"{PREFIX}{name}": value for name, value in earlier.items()}))
-    world.harvester.put(LOAD_BALANCERS, balancer)
-    world.harvester.put(LOAD_BALANCERS, allocated(annotations={f"{PREFIX}called": "2026-01-01T00:00:00Z"}))
-    uids = {one["metadata"]["uid"] for one in world.harvester.items(LOAD_BALANCERS)}
-    async with world.live():
-        await asyncio.sleep(3600)
-        assert (world.address("go"), world.address("web")) == ("10.9.0.1", ADDRESS)
-        (patch,) = [call for call in world.guest.calls if call.verb == "PATCH" and "/services/" in call.path]
-        assert patch.path.endswith("/go/status"), "the other one has its record"
-        assert set(patch.body["metadata"]["annotations"]) == {ANNOUNCED_AS}
-        assert set(patch.body) == {"metadata"}
-        adopted = by_name(world.harvester, LOAD_BALANCERS)
-        assert {one["metadata"]["uid"] for one in adopted.values()} == uids
-        assert all(one["metadata"]["annotations"][LB_OWNER] == CLUSTER.uid for one in adopted.values())
-        assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["PUT"]
-        for name in ("go", "web"):
-            world.guest.delete(SERVICES, f"shop/{name}")
-        await asyncio.sleep(10)
-        assert world.is_empty
-
-
-@jumping_time
 @pytest.mark.security("UID and `resourceVersion` preconditions limit their effect")
 async def test_write_of_a_former_leader_that_arrives_late_is_rejected() -> None:
     world = World()
@@ -506,45 +320,6 @@ async def test_write_of_a_former_leader_that_arrives_late_is_rejected() -> None:
         await asyncio.sleep(10)
         assert world.balancer == before
         assert world.address("web") == address != ""
-
-
-CONFLICTS = {"Service": ("guest", "PATCH", "/services/"), "load balancer": ("harvester", "PUT", "/loadbalancers/")}
-
-
-@pytest.mark.parametrize(("server", "verb", "path"), CONFLICTS.values(), ids=CONFLICTS.keys())
-@jumping_time
-async def test_write_that_conflicts_for_a_minute_is_reported(server: str, verb: str, path: str) -> None:
-    world = World()
-    concerned = getattr(world, server)
-    concerned.fault = lambda call: CONFLICT if call.verb == verb and path in call.path else None
-    world.create("web")
-    async with world.live():
-        await asyncio.sleep(45)
-        assert world.reasons() == []
-        await asyncio.sleep(45)
-        assert world.reasons() == ["web: SyncLoadBalancerFailed"]
-        assert str(CONFLICT) in world.warnings("web")[0]
-        await asyncio.sleep(600)
-        assert len(world.reasons()) == 1
-        concerned.fault = None
-        await asyncio.sleep(60)
-        assert world.address("web")
-        assert world.condition()["status"] == "True"
-
-
-@pytest.mark.parametrize("published", [True, False])
-@jumping_time
-@pytest.mark.guarantee("An address is announced only in its network")
-async def test_address_waits_only_for_a_device_that_is_published(*, published: bool) -> None:
-    world = World(f"--disable-vmi-controller={not published}".lower())
-    world.put(service(annotations={NETWORK: "default/vlan7"}))
-    async with world.live():
-        await asyncio.sleep(60)
-        assert bool(world.address("web")) is not published
-        (text,) = world.warnings("web")
-        assert ("is not announced: " in text) is published
-        assert "--disable-vmi-controller" in text
-        assert world.reasons() == ["web: NetworkDeviceUnknown"]
 
 
 @jumping_time
