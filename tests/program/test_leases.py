@@ -6,41 +6,25 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS, WriteRateLimiter
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
+from harvester_ccm.kube.write_limit import WRITE_BURST, WriteRateLimiter
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    ANNOUNCED_AS,
-    DHCP_ADDRESS,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_LEASE,
-    LB_CLUSTER,
-    LB_REQUESTED_NETWORK,
-    LB_SELECT_CLUSTER,
     LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
     PRIMARY_SERVICE,
     RESYNC_TRIGGER,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.ownership.owner import name_for
 from tests.simulation.kubevip import LEASES, NODE, KubeVip
 from tests.simulation.loop import SeededLoop
-from tests.support.builders import CLUSTER, load_balancer, service
+from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Document, document_of
+from tests.support.memory_server import Document
 from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 POOL_ADDRESS: Final = "10.0.0.1"
 DHCP: Final = {IPAM: "dhcp"}
-LEASED: Final = {
-    **DHCP,
-    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
-    KUBE_VIP_HOST: "node-1",
-    KUBE_VIP_LEASE: LEASES[0],
-}
 SILENT_SECONDS: Final = 100_000.0
 
 
@@ -231,133 +215,6 @@ async def test_lease_is_requested_rarely_while_no_dhcp_server_answers() -> None:
         assert len(world.guest.writes("services/")) - before <= 10
         assert not world.is_ready("first")
         assert "create the Service again" in world.condition("first")["message"]
-
-
-FOREIGN: Final[dict[str, Document]] = {
-    "it had no controller of Harvester": {"annotations": DHCP},
-    "it has the finalizer": {"annotations": DHCP, "ours": True, "condition": False},
-    "it was Ready": {"annotations": DHCP, "ours": True},
-    "a user requests the address": {"annotations": {**DHCP, KUBE_VIP_LEASE: POOL_ADDRESS}},
-    "an earlier lease": {"annotations": {**LEASED, KUBE_VIP_LEASE: POOL_ADDRESS, KUBE_VIP_ADDRESSES: ""}, "ours": True},
-    "in the annotation of kube-vip, too": {"annotations": {**DHCP, KUBE_VIP_ADDRESSES: POOL_ADDRESS}, "ours": True},
-    "in the specification, too": {"annotations": DHCP, "spec": {"loadBalancerIP": POOL_ADDRESS}},
-}
-
-
-@pytest.mark.parametrize("fields", FOREIGN.values(), ids=FOREIGN.keys())
-@jumping_time
-async def test_address_that_another_controller_left_is_no_lease(fields: Document) -> None:
-    """It is from K3s ServiceLB, MetalLB, an earlier load balancer or a backup."""
-    world = World()
-    world.kube_vip.stop_dhcp(SILENT_SECONDS)
-    annotations, more = fields["annotations"], {key: value for key, value in fields.items() if key != "annotations"}
-    world.add("web", 80, annotations, address=POOL_ADDRESS, **more)
-    async with world.live():
-        await asyncio.sleep(5)
-        assert not world.is_ready("web")
-        world.watch_belief("web")
-        await asyncio.sleep(60)
-        assert world.address("web") == ""
-        assert world.condition("web")["reason"] == "DHCPLeasePending"
-        assert "web: DHCPLeasePending" in world.reasons()
-        world.answer_dhcp()
-        await asyncio.sleep(60)
-        assert world.is_ready("web")
-        assert world.address("web") == world.load_balancer_of("web")["status"]["address"] in LEASES
-    assert world.believed == set()
-
-
-@jumping_time
-@pytest.mark.guarantee("Writes are rate-limited")
-async def test_controller_that_writes_the_status_again_and_again_prevents_no_lease() -> None:
-    world = World()
-    world.kube_vip.stop_dhcp(SILENT_SECONDS)
-    fights = True
-
-    def write() -> None:
-        ingress = [{"ip": POOL_ADDRESS, "ipMode": "VIP"}]
-        if fights and not world.address("web"):
-            world.change("web", status={"loadBalancer": {"ingress": ingress}})
-
-    def observe(*_change: object) -> None:
-        asyncio.get_running_loop().call_later(0.01, write)
-
-    world.add("web", 80, DHCP, address=POOL_ADDRESS)
-    world.guest.on_change.append(observe)
-    async with world.live():
-        await asyncio.sleep(5)
-        world.watch_belief("web")
-        await asyncio.sleep(600)
-        assert world.load_balancer_of("web")["spec"]["ipam"] == "dhcp"
-        assert world.annotations("web")[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
-        assert not world.is_ready("web")
-        assert "web: FieldConflict" in world.reasons()
-        assert len(world.guest.writes("services/")) <= WRITE_BURST + 605 / WRITE_INTERVAL_SECONDS
-        fights = False
-        world.answer_dhcp()
-        await asyncio.sleep(120)
-        assert world.is_ready("web")
-        assert world.address("web") in LEASES
-    assert world.believed == set()
-
-
-def _load_balancer_of_go(address: str) -> Document:
-    go = service("web", uid="uid-of-web")
-    return {
-        "name": name_for(go, CLUSTER),
-        "uid": "go-lb",
-        "labels": {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"},
-        "annotations": {LB_SELECT_CLUSTER: CLUSTER.name, LB_REQUESTED_NETWORK: ""},
-        "spec": {"ipam": "dhcp"},
-        "ip": DHCP_ADDRESS,
-        "address": address,
-    }
-
-
-OF_GO: Final[dict[str, tuple[dict[str, str], str]]] = {
-    "noted and recorded": (LEASED, LEASES[0]),
-    "noted": (LEASED, ""),
-    "noted with an address of the other family": ({**LEASED, KUBE_VIP_LEASE: f"{LEASES[0]},fd00::1"}, ""),
-}
-
-
-@pytest.mark.parametrize(("annotations", "recorded"), OF_GO.values(), ids=OF_GO.keys())
-@jumping_time
-async def test_lease_under_the_go_provider_stays(annotations: dict[str, str], recorded: str) -> None:
-    world = World()
-    # The first event of kube-vip does not count: it has announced the lease before.
-    world.kube_vip.stop_dhcp(SILENT_SECONDS)
-    world.add("web", 80, annotations, ours=True, address=LEASES[0], condition=False)
-    before = world.service("web")
-    world.harvester.put(LOAD_BALANCERS, document_of(load_balancer(**_load_balancer_of_go(recorded))))
-    async with world.live():
-        await asyncio.sleep(3600)
-        assert world.annotations("web").pop(ANNOUNCED_AS)
-        assert len(world.guest.writes("services/")) == 1
-        after = world.service("web")
-        assert (after["spec"], after["status"]) == (before["spec"], before["status"])
-        assert world.load_balancer_of("web")["status"]["address"] == LEASES[0]
-        assert {line.partition(" ")[0] for line in world.harvester.writes()} == {"PUT"}
-        assert world.reasons() == []
-
-
-@jumping_time
-async def test_lease_survives_the_loss_of_its_load_balancer() -> None:
-    world = World()
-    world.add("web", 80, DHCP)
-    async with world.live():
-        await asyncio.sleep(20)
-        lease = world.address("web")
-        world.delete_load_balancer("web")
-        await asyncio.sleep(60)
-        assert world.address("web") == world.load_balancer_of("web")["status"]["address"] == lease
-        assert world.is_ready("web")
-        assert world.withdrawals() == []
-        (warning,) = world.warnings("web")
-        assert "kube-vip keeps it" in warning
-        world.guest.delete(SERVICES, "shop/web")
-        await asyncio.sleep(20)
-        assert world.harvester.items(LOAD_BALANCERS) == []
 
 
 @pytest.mark.parametrize("ipam", ["pool", "dhcp"])
