@@ -13,7 +13,6 @@ from harvester_ccm.model.harvester import IP_POOLS, LOAD_BALANCERS
 from harvester_ccm.names import (
     IP_POOL,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
     LB_CONTROLLER_FINALIZER,
     REQUESTED_ADDRESS,
     WORKLOAD_TYPE,
@@ -144,32 +143,6 @@ async def test_new_service_gets_the_requested_address(fields: Mapping[str, Any])
     assert (address, owner) == (WANTED, next(iter(harvester.of(LOAD_BALANCERS))))
 
 
-@jumping_time
-async def test_note_of_kube_vip_before_its_status_does_not_make_the_service_a_copy() -> None:
-    """kube-vip is faster than this controller: it has noted its node, and not yet written the status."""
-    harvester = PooledHarvester()
-    program = start(harvester)
-    async with program.live():
-        await asyncio.sleep(1)
-        program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED}, spec={})))
-        program.change(metadata={"annotations": {KUBE_VIP_HOST: "node-1"}})
-        await asyncio.sleep(30)
-        assert program.address() == WANTED
-
-
-@jumping_time
-async def test_many_services_get_their_addresses_with_two_requests_each() -> None:
-    harvester = PooledHarvester()
-    program = start(harvester)
-    wanted = {f"web-{number}": f"10.0.0.{200 - number}" for number in range(40)}
-    async with program.live():
-        for name, address in wanted.items():
-            program.put(service(**requesting(address, name=name)))
-        await asyncio.sleep(HOUR / 4)
-        assert {name: program.address(name) for name in wanted} == wanted
-    assert len(harvester.requests_to(IP_POOLS)) == 2 * len(wanted)
-
-
 @pytest.mark.parametrize("writes", range(1, 8))
 @jumping_time
 @pytest.mark.guarantee("A requested address that is permitted and free is honored")
@@ -187,25 +160,16 @@ async def test_restart_between_any_two_writes_changes_nothing(writes: int) -> No
 
 
 @jumping_time
-async def test_without_the_permission_one_review_is_made_and_one_warning_given() -> None:
+async def test_permission_is_reviewed_once_and_found_with_the_resync() -> None:
     harvester = PooledHarvester(permitted=False)
     program = start(harvester)
-    program.put(service(**requesting()))
+    program.put(service(**requesting(name="early")))
     async with program.live():
         await asyncio.sleep(300)
-        assert program.address() == "10.0.0.2"
-    assert (harvester.reviews, harvester.requests_to(IP_POOLS)) == (1, [])
-    (text,) = program.warnings()
-    assert "generate_addon.sh --address-pools" in text
-    assert "or make a pool with only that address if none contains it" in text
-
-
-@jumping_time
-async def test_permission_is_found_with_the_resync() -> None:
-    harvester = PooledHarvester(permitted=False)
-    program = start(harvester)
-    async with program.live():
-        await asyncio.sleep(300)
+        assert program.address("early") == "10.0.0.2"
+        assert (harvester.reviews, harvester.requests_to(IP_POOLS)) == (1, [])
+        (text,) = program.warnings("early")
+        assert "generate_addon.sh --address-pools" in text
         harvester.permissions.rules = lambda _by: [RULE]
         await asyncio.sleep(600)
         program.put(service(**requesting()))
@@ -272,48 +236,6 @@ async def test_service_that_waits_does_not_hold_up_others(*, restarts: bool) -> 
             assert len(program.warnings()) == 2, "one of each process"
 
 
-VERDICTS: dict[str, tuple[Document, str, str]] = {
-    "gateway": (requesting("10.0.0.1"), "InvalidAnnotation", "the gateway, which this is"),
-    "unknown pool": (requesting(pool="missing"), "NoMatchingPool", "no ready IP pool 'missing'"),
-}
-
-
-@pytest.mark.parametrize(("fields", "reason", "words"), VERDICTS.values(), ids=VERDICTS)
-@jumping_time
-async def test_verdict_before_anything_is_written_to_harvester(fields: Document, reason: str, words: str) -> None:
-    harvester = PooledHarvester()
-    harvester.permissions.rules = lambda _by: [{**RULE, "resourceNames": ["lan", "missing"]}]
-    program = start(harvester)
-    async with program.live():
-        await asyncio.sleep(1)
-        program.put(service(**fields))
-        await asyncio.sleep(2)
-        assert program.condition()["reason"] == reason
-        (text,) = program.warnings()
-        assert words in text
-        assert harvester.writes() == []
-        # The user corrects the request.
-        program.change(spec={"loadBalancerIP": WANTED}, metadata={"annotations": {IP_POOL: "lan"}})
-        await asyncio.sleep(10)
-        assert program.address() == WANTED
-
-
-@jumping_time
-async def test_rival_that_is_faster_keeps_the_address_and_the_service_says_so() -> None:
-    harvester = PooledHarvester()
-    harvester.before_allocation = lambda _key: harvester.book(WANTED, "others/lb")
-    program = start(harvester)
-    program.put(service(**requesting()))
-    async with program.live():
-        await asyncio.sleep(60)
-        assert program.address() == "10.0.0.51"
-        (text,) = program.warnings()
-        assert (
-            f"address {WANTED} is requested and 10.0.0.51 was allocated, because {WANTED} could not be had then" in text
-        )
-        assert len(harvester.of(LOAD_BALANCERS)) == 1
-
-
 @jumping_time
 async def test_pool_that_changes_meanwhile_is_read_again() -> None:
     harvester = PooledHarvester()
@@ -353,67 +275,3 @@ async def test_denied_request_is_explained_and_the_service_gets_an_address(verb:
         assert program.address() == "10.0.0.2"
         assert any(f"Harvester: {denial}" in text for text in program.warnings())
     assert len(harvester.requests_to(IP_POOLS)) == (1 if verb == "GET" else 2)
-
-
-@jumping_time
-async def test_clone_does_not_wait_for_the_address_of_the_original() -> None:
-    harvester = PooledHarvester()
-    program = start(harvester)
-    program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED}, spec={})))
-    async with program.live():
-        await asyncio.sleep(30)
-        assert program.address() == WANTED
-    clone = Program(guest_server("uid-of-the-clone"), harvester, "clone")
-    clone.put(service(uid="another", annotations=program.annotations()))
-    async with clone.live():
-        await asyncio.sleep(60)
-        assert clone.address() not in {"", WANTED}
-
-
-@jumping_time
-async def test_address_that_harvester_has_not_allocated_yet_is_not_requested_twice() -> None:
-    """Harvester is slow, so the next creation begins before the first load balancer has its address."""
-    harvester = PooledHarvester()
-    harvester.seconds = 30.0
-    program = start(harvester)
-    program.put(service(**requesting(name="first")))
-    async with program.live():
-        await asyncio.sleep(15)
-        assert len(harvester.of(LOAD_BALANCERS)) == 1
-        program.put(service(**requesting(name="second")))
-        await asyncio.sleep(60)
-        assert program.address("first") == WANTED
-        assert program.condition("second")["reason"] == "AddressInUse"
-
-
-@jumping_time
-@pytest.mark.security("Harvester never gives it the address of another Service")
-async def test_address_of_a_service_whose_load_balancer_is_replaced_is_not_taken() -> None:
-    harvester = PooledHarvester()
-    program = start(harvester)
-    program.put(service(**requesting(name="first")))
-    async with program.live():
-        await asyncio.sleep(10)
-        program.put(service(**requesting(name="thief")))
-        await asyncio.sleep(10)
-        program.change("first", metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await asyncio.sleep(60)
-        assert program.address("first") == WANTED
-        assert program.condition("thief")["reason"] == "AddressInUse"
-
-
-@jumping_time
-async def test_existing_service_keeps_its_address() -> None:
-    harvester = PooledHarvester()
-    program = start(harvester)
-    program.create("web")
-    async with program.live():
-        await asyncio.sleep(10)
-        before = program.address()
-        program.change(spec={"loadBalancerIP": WANTED})
-        await asyncio.sleep(10)
-        assert program.address() == before
-        (text,) = program.warnings()
-        assert "name the IP pool with it in annotation cloudprovider.harvesterhci.io/ip-pool" in text
-        assert "requests are possible in lan" in text
-    assert harvester.requests_to(IP_POOLS) == []

@@ -20,7 +20,6 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
 )
-from harvester_ccm.plan.service.obstacles import RECHECK_SECONDS
 from harvester_ccm.plan.service.ownership.owner import name_for
 from tests.support.builders import CLUSTER, load_balancer, service
 from tests.support.clock import jumping_time
@@ -103,25 +102,6 @@ async def test_address_that_the_go_provider_left_stays_until_harvester_allocates
     assert "web: AddressNotAsRequested" in program.reasons() or "spec" not in request_fields
 
 
-@jumping_time
-async def test_secondary_waits_until_harvester_allocates_an_address_to_its_primary() -> None:
-    harvester = PoolHarvester()
-    program = program_after_go(harvester, REQUESTS["field"])
-    async with program.live():
-        shared = {PRIMARY_SERVICE: "shop/web"}
-        program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
-        await asyncio.sleep(HOUR)
-        (message,) = program.warnings("api")
-        assert "Service shop/web, whose address this Service shares, has none from Harvester or DHCP yet" in message
-        condition = program.condition("api")
-        assert (condition["status"], condition["message"]) == ("False", message)
-        assert condition["reason"] == "SharedAddressPending"
-        harvester.add("10.0.0.7")
-        await asyncio.sleep(60)
-        assert program.address("api") == program.address() == "10.0.0.7"
-        assert program.condition("api")["status"] == "True"
-
-
 @each_request
 @pytest.mark.guarantee("No address is announced before Harvester has allocated it")
 @jumping_time
@@ -142,25 +122,6 @@ async def test_requested_address_of_a_new_service_waits_until_harvester_has_allo
         assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == REQUESTED
         assert program.condition()["status"] == "True"
         assert [reason for reason in program.reasons() if "NoMatchingPool" not in reason] == []
-
-
-@jumping_time
-async def test_address_requested_after_harvester_allocated_one_does_not_stay() -> None:
-    harvester = PoolHarvester("10.0.0.1", "10.0.0.7")
-    program = Program(guest_server(), harvester, "demo")
-    program.create("web")
-    async with program.live():
-        await asyncio.sleep(10)
-        assert program.address() == "10.0.0.1"
-    (name,) = by_name(harvester, LOAD_BALANCERS)
-    harvester.delete(LOAD_BALANCERS, f"vms/{name}")
-    program.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: REQUESTED}})
-    announce(program)
-    async with program.live():
-        await asyncio.sleep(60)
-        assert program.address() == "10.0.0.7"
-    assert "web: AddressChanged" in program.reasons()
-    assert not_allocated(program) == []
 
 
 @jumping_time
@@ -266,53 +227,3 @@ async def test_lease_that_a_tenant_notes_is_never_the_address_of_another_service
         await asyncio.sleep(60)
         assert program.condition("thief")["status"] == "True"
         assert program.address("thief") == program.address("friend") == "10.9.0.9"
-
-
-@jumping_time
-async def test_address_that_harvester_allocates_twice_stays_and_nothing_is_deleted() -> None:
-    harvester = PoolHarvester("10.0.0.1", "10.0.0.2", "10.0.0.3")
-    program = Program(guest_server(), harvester, "demo")
-    program.create("web", "api", "db")
-    async with program.live():
-        await asyncio.sleep(10)
-        before = by_name(harvester, LOAD_BALANCERS).keys()
-        api = next(name for name in before if "-api-" in name)
-        address = program.address()
-        status = {"allocatedAddress": {"ip": address, "ipPool": "lan"}}
-        harvester.change(LOAD_BALANCERS, f"vms/{api}", {"status": status})
-        await asyncio.sleep(HOUR)
-        assert by_name(harvester, LOAD_BALANCERS).keys() == before
-        # Both are told, and exactly one of them stays ready. The third one has nothing to do with it.
-        conditions = {name: program.condition(name)["status"] for name in ("web", "api", "db")}
-        told = [name for name, status in conditions.items() if status == "False"]
-        assert told in (["web"], ["api"])
-        # The younger load balancer's Service does not get the address, but keeps it if it has it already.
-        assert program.address() == address
-        assert program.address("api") == ("" if told == ["api"] else address)
-        reported = [one for one in program.reasons() if one.endswith("AddressNotAllocated")]
-        assert sorted(reported) == ["api: AddressNotAllocated", "web: AddressNotAllocated"]
-        for message in not_allocated(program):
-            assert f"Harvester has allocated address {address} twice" in message
-            assert "status.allocated of IP pool 'lan' in Harvester names one of them" in message
-        other = {"web": "api", "api": "web"}[told[0]]
-        program.guest.delete(SERVICES, f"shop/{other}")
-        await asyncio.sleep(2 * RECHECK_SECONDS)
-        assert program.condition(told[0])["status"] == "True"
-
-
-@pytest.mark.parametrize("allocated", [REQUESTED, "192.168.1.99"], ids=["the requested one", "another one"])
-@jumping_time
-async def test_ipv4_address_of_a_pair_is_requested(allocated: str) -> None:
-    """A user requests an address of each family from kube-vip, which can announce them before the first reconcile."""
-    program = Program(guest_server(), PoolHarvester(allocated), "demo")
-    pair = ("2001:db8::50", REQUESTED)
-    status = {"ingress": [{"ip": address} for address in pair]}
-    program.put(service(annotations={KUBE_VIP_ADDRESSES: ",".join(pair)}, status=status))
-    async with program.live():
-        await asyncio.sleep(60)
-    assert program.annotations()[REQUESTED_ADDRESS].split()[0] == REQUESTED
-    assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == allocated
-    expected = ["web: InvalidAnnotation"]
-    if allocated != REQUESTED:
-        expected.append("web: AddressNotAsRequested")
-    assert sorted(program.reasons()) == sorted(expected)
