@@ -13,7 +13,7 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
 )
 from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, NOTE_SECONDS
-from tests.support.builders import CLUSTER, endpoint_slice, service
+from tests.support.builders import CLUSTER, endpoint_slice
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, document_of, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
@@ -121,25 +121,6 @@ async def test_service_with_endpoints_is_ready_when_kube_vip_has_noted_it() -> N
         assert len(program.guest.writes("/services/web/status")) == 4, "held, published, the Warning, ready"
 
 
-@jumping_time
-async def test_nothing_is_wrong_where_nothing_shows_that_kube_vip_answers() -> None:
-    """kube-vip notes nothing in routing-table mode, and other programs never do."""
-    program = new_program(AUTO)
-    program.create("web", "api")
-    for name in ("web", "api"):
-        start_pod(program, name)
-    async with program.live():
-        await asyncio.sleep(5)
-        assert shown(program) == ("True", "EnsuredLoadBalancer", USUAL)
-        announce(program, "api")
-        await asyncio.sleep(JUDGED)
-        assert {shown(program, name)[0] for name in ("web", "api")} == {"True"}
-        (event,) = normal(program, "web", "AnnouncementUnknown")
-        assert "--announcer=other" in event
-        await asyncio.sleep(7200)
-        assert program.reasons() == []
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -186,50 +167,6 @@ async def test_condition_stays_over_a_restart(*, has_endpoint: bool) -> None:
     assert not program.guest.writes(ENDPOINT_SLICES.plural), "no touch"
 
 
-@jumping_time
-async def test_many_services_with_an_election_for_each() -> None:
-    """kube-vip took 42 s for 40 Services. A Service waits for its turn as long as others get theirs."""
-    names = [f"web-{number}" for number in range(100)]
-    program = new_program(KUBE_VIP)
-    program.create(*names)
-    for name in names:
-        start_pod(program, name)
-    async with program.live():
-        await asyncio.sleep(20)
-        for name in names:
-            assert program.condition(name)["status"] == "False"
-            await asyncio.sleep(1.05)
-            announce(program, name)
-        await asyncio.sleep(5)
-        assert {program.condition(name)["status"] for name in names} == {"True"}
-        assert program.reasons() == []
-
-
-@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
-@jumping_time
-async def test_announced_service_is_not_judged_again() -> None:
-    """kube-vip withdraws the address without endpoints, and announces it again with the first one."""
-    program = new_program(KUBE_VIP)
-    program.create("web")
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(5)
-        announce(program)
-        await asyncio.sleep(JUDGED)
-        writes = len(program.guest.writes())
-        stop_pods(program)
-        await asyncio.sleep(1200)
-        start_pod(program)
-        await asyncio.sleep(1200)
-        program.change(metadata={"annotations": {KUBE_VIP_HOST: None}})
-        await asyncio.sleep(1200)
-        assert len(program.guest.writes()) == writes
-        assert program.reasons() == []
-    async with program.live():
-        await asyncio.sleep(1200)
-    assert len(program.guest.writes()) == writes
-
-
 @pytest.mark.parametrize("flag", [KUBE_VIP, AUTO])
 @jumping_time
 async def test_address_that_a_user_has_kube_vip_ignore_after_the_announcement(flag: str) -> None:
@@ -248,20 +185,4 @@ async def test_address_that_a_user_has_kube_vip_ignore_after_the_announcement(fl
         assert program.annotations()[KUBE_VIP_IGNORE] == "true", "it is the user's"
         assert program.annotations()[KUBE_VIP_ADDRESSES] == ADDRESS, "nothing is withdrawn"
         program.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
-        await is_announced(program)
-
-
-@jumping_time
-async def test_service_that_a_user_has_kube_vip_ignore_from_the_beginning() -> None:
-    program = new_program(KUBE_VIP)
-    program.put(service(annotations=IGNORED))
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(JUDGED)
-        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
-        assert "kube-vip.io/ignore-" in program.condition()["message"]
-        assert program.annotations() == IGNORED, "nothing is announced"
-        assert program.address() == ""
-        program.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
-        await asyncio.sleep(5)
         await is_announced(program)

@@ -12,7 +12,6 @@ import pytest
 
 from devenv.announcement import Settings, Version
 from harvester_ccm.kube.errors import KubeError
-from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import ENDPOINT_SLICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -20,7 +19,6 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_DDNS,
     KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
     PRIMARY_SERVICE,
     RESYNC_TRIGGER,
     Reason,
@@ -135,20 +133,6 @@ async def test_resync_survives_a_crash_after_each_write(item: Service, writes: i
 
 
 @jumping_time
-async def test_service_of_the_go_provider_gets_only_the_record_before_a_change() -> None:
-    world = World()
-    world.start_served(GO)
-    async with world.live():
-        await asyncio.sleep(3600)
-        assert world.is_announced()
-        assert len(world.guest.writes("services/")) == 1, "the record"
-        world.change(spec=LOCAL)
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-        assert ANNOUNCED_AS in world.annotations()
-
-
-@jumping_time
 async def test_secondary_is_announced_again() -> None:
     world = World()
     world.start(service())
@@ -165,24 +149,6 @@ async def test_secondary_is_announced_again() -> None:
     async with world.live():
         await asyncio.sleep(SETTLED)
         assert world.is_right("api")
-
-
-@jumping_time
-@pytest.mark.guarantee("Writes are rate-limited")
-async def test_policy_that_changes_again_and_again_is_followed_within_the_rate_limit() -> None:
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        before = len(world.guest.writes("services/"))
-        for number in range(41):
-            world.change(spec=CLUSTER_WIDE if number % 2 else LOCAL)
-            await asyncio.sleep(3)
-        assert len(world.guest.writes("services/")) - before <= WRITE_BURST + 41 * 3 / WRITE_INTERVAL_SECONDS + 1
-        assert world.problems() == ["web: FieldConflict"]
-        assert "its type, externalTrafficPolicy," in world.warnings()[-1]
-        await asyncio.sleep(120)
-        assert world.is_right()
 
 
 @jumping_time
@@ -205,36 +171,3 @@ async def test_touch_that_is_forbidden_is_reported() -> None:
         await asyncio.sleep(10)
         assert world.condition()["status"] == "True"
         assert "not permitted to make" in world.condition()["message"], "another process says so as well"
-
-
-@jumping_time
-async def test_change_on_a_service_that_kube_vip_ignores_is_followed_when_it_reads_the_service_again() -> None:
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        world.change(metadata={"annotations": {KUBE_VIP_IGNORE: "true"}})
-        world.change(spec=LOCAL)
-        await asyncio.sleep(SETTLED)
-        assert world.is_announced()
-        world.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-
-
-@jumping_time
-async def test_record_that_another_client_changed_or_removed_is_harmless() -> None:
-    world = World()
-    world.start(service())
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        world.change(metadata={"annotations": {ANNOUNCED_AS: "x" * 100_000}})
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-        assert '"step":"adopted"' in world.annotations()[ANNOUNCED_AS]
-        world.change(metadata={"annotations": {ANNOUNCED_AS: None}})
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-        world.change(spec=LOCAL)
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
