@@ -110,6 +110,10 @@ CHECKS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
         HarvesterCheck.OURS,
     ),
     "a VM of others": (store_of([served()], vm_uids=[OTHER_UID]), HarvesterCheck.MISMATCH),
+    "a VM of others that cannot be decoded": (
+        store_of([served()], unread_vms=[Unread("vms/other", OTHER_UID, "x")]),
+        HarvesterCheck.MISMATCH,
+    ),
     "no Node names a VM": (store_of([served()], node_uids=()), HarvesterCheck.OURS),
     "no Service has an address": (store_of([service(), WAITING]), HarvesterCheck.OURS),
     "only a secondary has an address": (
