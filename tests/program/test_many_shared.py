@@ -215,29 +215,6 @@ def port_of(number: int) -> dict[str, Any]:
     return {"name": f"p{number}", "port": 1000 + number, "protocol": "TCP", "nodePort": 30000 + number}
 
 
-def test_ports_of_services_that_share_another_address_are_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Service keeps its VM load balancer if it names a primary whose address it cannot share."""
-
-    @jumping_time
-    async def scene() -> None:
-        program = Program(with_nodes(guest_server()), with_machines(Harvester()), CLUSTER.name)
-        program.put(service("main", uid="main", ports=[port_of(1)]))
-        program.put(service(ports=[port_of(2)], annotations={WORKLOAD_TYPE: "vm"}))
-        shares = {PRIMARY_SERVICE: "shop/main"}
-        program.put(service("api", uid="api", ports=[port_of(3)], annotations=shares))
-        async with program.live():
-            await until(lambda: all(map(program.address, ("main", "web", "api"))), what="the addresses")
-            # The port of the primary: it keeps its own address.
-            program.change(spec={"ports": [port_of(1)]}, metadata={"annotations": shares})
-            await until(lambda: "web: AddressSharingRejected" in program.reasons(), what="the refusal")
-            await asyncio.sleep(SETTLED)
-            balancers = program.harvester.of(LOAD_BALANCERS).values()
-            listeners = [one["spec"]["listeners"] for one in balancers if one["spec"].get("listeners")]
-            assert [[one["port"] for one in ports] for ports in listeners] == [[1001]]
-
-    scene()
-
-
 def test_secondary_is_told_about_the_port_that_its_primary_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kept ranking is computed again when a field of the primary changes, and when a Service is deleted."""
 

@@ -9,11 +9,8 @@ from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    IPAM,
-    KUBE_VIP_ADDRESSES,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
-    REQUESTED_ADDRESS,
     WORKLOAD_TYPE,
 )
 from tests.support.builders import ADDRESS, CLUSTER, allocated, served, service
@@ -54,60 +51,6 @@ async def test_one_of_two_secondaries_with_one_port_gets_the_address() -> None:
         program.guest.delete(SERVICES, "shop/older")
         await asyncio.sleep(3 * SLOW)
         assert program.address("newer") == ADDRESS
-
-
-@jumping_time
-async def test_secondary_with_a_port_of_its_primary_gets_no_address() -> None:
-    program = with_primary()
-    program.put(service("same", uid="2", annotations={PRIMARY_SERVICE: "shop/web"}, ports=[{"port": 80}]))
-    async with program.live():
-        await asyncio.sleep(60)
-        assert (program.address("same"), program.annotations("same")["kube-vip.io/loadbalancerIPs"]) == ("", "")
-        assert program.reasons() == ["same: AddressSharingRejected"]
-
-
-@jumping_time
-async def test_annotation_of_a_secondary_that_a_gitops_tool_restores_is_never_removed() -> None:
-    """One chart gives the annotations of its Service for TCP to the one for UDP as well."""
-    program = with_primary()
-    annotations = {IPAM: "pool", PRIMARY_SERVICE: "shop/web"}
-    program.put(service("quic", uid="2", annotations=annotations, ports=[{"port": 80, "protocol": "UDP"}]))
-    async with program.live():
-        await asyncio.sleep(5)
-        written = len([call for call in program.guest.calls if call.verb == "PATCH"])
-        for _ in range(60):
-            program.change("quic", metadata={"annotations": annotations})
-            await asyncio.sleep(1)
-        assert len([call for call in program.guest.calls if call.verb == "PATCH"]) == written
-        assert program.address("quic") == ADDRESS
-        assert program.annotations("quic")[IPAM] == "pool"
-    assert program.reasons() == ["quic: SettingsIgnored"]
-
-
-@jumping_time
-async def test_secondary_without_node_ports_waits_for_a_primary_that_kube_vip_will_announce() -> None:
-    program = Program(guest_server(), Harvester(), CLUSTER.name)
-    program.harvester.delay = lambda call: SLOW if call.verb == "POST" else 0.002
-    program.put(service())
-    no_node_ports = {"allocateLoadBalancerNodePorts": False}
-    async with program.live():
-        program.put(service("api", uid="2", spec=no_node_ports, **SHARED))
-        await asyncio.sleep(3 * SLOW)
-        assert program.address("api") == program.address() != ""
-        assert program.warnings("api") == []
-
-
-@jumping_time
-async def test_shared_address_that_the_go_provider_announced_is_no_request() -> None:
-    program = Program(guest_server(), Harvester(), CLUSTER.name)
-    shared = {PRIMARY_SERVICE: "shop/gone", KUBE_VIP_ADDRESSES: ADDRESS}
-    label = {PRIMARY_SERVICE_LABEL: "shop.gone"}
-    program.put(service("api", ours=True, address=ADDRESS, condition=False, annotations=shared, labels=label))
-    async with program.live():
-        await asyncio.sleep(60)
-        assert program.address("api") == ""
-        assert program.annotations("api")[KUBE_VIP_ADDRESSES] == ""
-        assert REQUESTED_ADDRESS not in program.annotations("api")
 
 
 @jumping_time
@@ -220,61 +163,3 @@ async def test_primary_that_becomes_a_secondary_waits_for_the_patch_of_its_own_s
         assert len(program.harvester.of(LOAD_BALANCERS)) == 1
         assert program.address() == program.address("other") == program.address("api") != ADDRESS
     assert early == []
-
-
-@jumping_time
-async def test_former_secondary_that_becomes_a_primary_does_not_share_the_old_address() -> None:
-    """It has the address until its own load balancer gets one."""
-    program = with_primary()
-    program.harvester.paused = True  # type: ignore[attr-defined]  # its own class
-    program.put(service("former", uid="2", **SHARED))
-    async with program.live():
-        await asyncio.sleep(5)
-        assert program.address("former") == ADDRESS
-        program.change("former", metadata={"annotations": {PRIMARY_SERVICE: None}})
-        program.put(service("new", uid="3", ports=[{"port": 10}], annotations={PRIMARY_SERVICE: "shop/former"}))
-        await asyncio.sleep(30)
-        assert program.address("new") == program.annotations("new").get("kube-vip.io/loadbalancerIPs") == ""
-
-
-@jumping_time
-async def test_condition_while_the_shared_address_moves_between_kube_vip_and_harvester() -> None:
-    program = with_primary()
-    program.put(service("api", uid="2", **SHARED))
-    with_nodes(program.guest)
-    with_machines(program.harvester)
-    names = ("web", "api")
-
-    def statuses() -> set[str]:
-        return {program.condition(name).get("status", "") for name in names}
-
-    def new_load_balancer(workload_type: str) -> str:
-        """Return the key of the load balancer if it has this type; empty while it has not."""
-        found = program.harvester.items(LOAD_BALANCERS)
-        names = [one["metadata"]["name"] for one in found if one["spec"]["workloadType"] == workload_type]
-        return f"{CLUSTER.namespace}/{names[0]}" if names else ""
-
-    async with program.live():
-        await until(lambda: statuses() == {"True"})
-        program.harvester.paused = True  # type: ignore[attr-defined]  # its own class
-        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await until(lambda: new_load_balancer("vm"), what="the VM load balancer")
-        await asyncio.sleep(5)
-        assert statuses() == {"False"}, "kube-vip has withdrawn the address"
-        allocation = {"allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"}}
-        conditions = [{"type": "Ready", "status": "True"}]
-        key = new_load_balancer("vm")
-        program.harvester.change(LOAD_BALANCERS, key, {"status": {**allocation, "conditions": conditions}})
-        await asyncio.sleep(5)
-        assert statuses() == {"False"}, "Harvester does not announce it yet"
-        program.harvester.change(LOAD_BALANCERS, key, {"status": {"address": ADDRESS}})
-        await until(lambda: statuses() == {"True"}, 5.0)
-        program.change(metadata={"annotations": {WORKLOAD_TYPE: "cluster"}})
-        await until(lambda: new_load_balancer("cluster"), what="the cluster load balancer")
-        await asyncio.sleep(5)
-        assert statuses() == {"False"}, "Harvester has deleted the load balancer"
-        program.harvester.change(
-            LOAD_BALANCERS, new_load_balancer("cluster"), {"status": {**allocation, "conditions": conditions}}
-        )
-        await until(lambda: statuses() == {"True"}, 10.0)
-    assert {program.address(name) for name in names} == {ADDRESS}

@@ -89,19 +89,6 @@ async def test_service_that_this_controller_does_not_manage_keeps_no_primary_fro
         assert "web: DeletionPending" not in program.reasons()
 
 
-@jumping_time
-async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_switch() -> None:
-    program = with_primary()
-    async with program.live():
-        await asyncio.sleep(5)
-        program.put(service("api", **CLAIMED, **UNMANAGED["another class, same address"]))
-        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await asyncio.sleep(60)
-        (balancer,) = program.harvester.items(LOAD_BALANCERS)
-        assert balancer["spec"]["workloadType"] == "vm"
-        assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
-
-
 @pytest.mark.parametrize("annotations", [{}, {PRIMARY_SERVICE: "shop/web"}], ids=["label", "label and annotation"])
 @jumping_time
 async def test_service_that_may_not_share_keeps_no_primary_from_its_deletion_by_claiming_it_again_and_again(
@@ -259,18 +246,6 @@ async def test_events_of_a_sharing_service_tell_about_its_primary() -> None:
     assert "Port 80/TCP is used on this address by Service shop/web" in taken
     assert shared == ""
     assert "Service 'shop/nobody' does not exist" in absent
-
-
-@jumping_time
-async def test_warning_about_another_namespace_does_not_tell_whether_a_service_exists_there() -> None:
-    program = with_primary("--shared-address-scope=namespace")
-    texts = []
-    for primary in ("shop/web", "shop/nobody"):
-        program.put(service("api", **{**CLAIMED, "labels": {}}, annotations={PRIMARY_SERVICE: primary}))
-        async with program.live():
-            await asyncio.sleep(60)
-        texts.append(program.warnings("api")[-1].replace(primary, ""))
-    assert texts[0] == texts[1]
 
 
 TAKEN = "10.0.0.1"
