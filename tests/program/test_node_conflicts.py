@@ -84,21 +84,6 @@ async def test_new_node_does_not_get_the_internal_ip_of_a_running_one(
         assert await initialised(scene, ["w2"]) < 1
 
 
-@jumping_time
-async def test_new_node_gets_another_address_of_its_interface() -> None:
-    scene = NodeWorld()
-    joining(scene, FIRST, SHARED)
-    async with scene.live():
-        await initialised(scene, ["w1"])
-        joining(scene, SECOND)
-        scene.report_lists(SECOND, [SHARED, "10.0.0.2"])
-        await initialised(scene, ["w2"])
-        await asyncio.sleep(600)
-    assert internal_ips(scene, "w1") == {SHARED}
-    assert scene.addresses("w2") == ["InternalIP 10.0.0.2", "Hostname w2"]
-    assert scene.told("w2") == ["Synced"]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_at_most_one_of_two_nodes_that_join_at_once_is_initialized(seed: int) -> None:
     """If both have written the address before they see each other, both wait until one gets another address."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
-from harvester_ccm.names import SHUTDOWN_TAINT, VM_ANNOTATION, ZONE
+from harvester_ccm.names import SHUTDOWN_TAINT, ZONE
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Document
-from tests.support.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, joined, machine
+from tests.support.node_world import NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, joined, machine
 
 SAME_NAME: Final = machine("w1", cluster="", zone="zone-a")
 """A VM with the name of the Node, without a cluster label."""
@@ -118,45 +118,6 @@ async def test_unmanaged_node_never_changes(kind: str, seed: int) -> None:
     assert scene.names() == {"w1", "w2"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "events"),
-    [
-        pytest.param("of another provider", [], id="another provider"),
-        pytest.param("of another provider, new", ["ProviderMismatch"], id="another provider, uninitialized"),
-        pytest.param("of no VM", ["VMIdentityMismatch"], id="a VM has its name"),
-        pytest.param("of another namespace", ["VMIdentityMismatch"], id="a VM in another namespace has its name"),
-    ],
-)
-@jumping_time
-async def test_unmanaged_node_gets_one_event(kind: str, events: list[str]) -> None:
-    scene = NodeWorld()
-    scene.boot(SAME_NAME, "10.9.9.9")
-    scene.guest_server.put(NODE, node_of(kind))
-    async with scene.live():
-        await asyncio.sleep(2 * PERIOD)
-        for address in ("10.9.9.8", "10.9.9.7"):
-            scene.report(SAME_NAME, address)
-            scene.say_ready("w1", "Unknown")
-            await asyncio.sleep(400)
-    assert scene.told("w1") == events
-
-
-@jumping_time
-async def test_shutdown_taint_is_not_set_because_of_a_name() -> None:
-    """The Node has neither a UUID nor a provider ID."""
-    scene = NodeWorld()
-    scene.boot(SAME_NAME, "172.16.0.5")
-    document = node_of("of no VM")
-    document["status"]["nodeInfo"]["systemUUID"] = ""
-    scene.guest_server.put(NODE, document)
-    async with scene.live():
-        await until(lambda: scene.caches.vms.synced)
-        scene.stop(SAME_NAME)
-        scene.say_ready("w1", "False")
-        await asyncio.sleep(600)
-    assert scene.taints("w1") == []
-
-
 @jumping_time
 async def test_vm_with_the_name_of_a_deleted_one_sets_no_shutdown_taint() -> None:
     """The live request by the recorded name returns another VM, which is not in the cache yet."""
@@ -173,73 +134,3 @@ async def test_vm_with_the_name_of_a_deleted_one_sets_no_shutdown_taint() -> Non
         await asyncio.sleep(300)
     assert scene.taints("w1") == []
     assert scene.names() == {"w1", "w2"}
-
-
-@pytest.mark.parametrize("label", ["", "demo"], ids=["no label", "label of this cluster"])
-@pytest.mark.parametrize("seed", range(6))
-@jumping_time
-async def test_namespace_with_a_clone_of_each_vm_changes_nothing(label: str, seed: int) -> None:
-    """Names, labels and firmware UUIDs are the same, the UIDs of the VMs are not."""
-    dice, scene = Random(seed), NodeWorld()
-    names = ["w1", "w2", "w3"]
-    for number, name in enumerate(names):
-        clone = machine(name, cluster=label, zone="zone-x", uuid_from_name=True)
-        scene.boot(clone, "10.9.9.9")
-        document = node_of("of another namespace")
-        document["metadata"]["name"] = name
-        document["status"]["addresses"][0]["address"] = f"172.16.0.{number}"
-        document["spec"]["providerID"] = f"harvester://elsewhere-{name}"
-        document["status"]["nodeInfo"]["systemUUID"] = clone.system_uuid
-        scene.guest_server.put(NODE, document)
-    async with scene.live():
-        await asyncio.sleep(2 * PERIOD)
-        assert scene.told() == ["VMIdentityMismatch"] * 3
-        for _ in range(30):
-            change(scene, dice)
-            await asyncio.sleep(dice.choice([0, 0.1, 1, 30]))
-        scene.destroy(machine("w2"))
-        scene.say_ready("w2", "False")
-        await asyncio.sleep(1800)
-    assert {field for name in names for field in changed_of(scene, name)} <= {("spec", "taints")}
-    assert scene.names() == set(names)
-    assert set(scene.told()) - {"FieldConflict"} == {"VMIdentityMismatch", "NodeDeletionBlocked"}
-    assert scene.asked() == []
-
-
-@jumping_time
-async def test_two_controllers_of_one_cluster_ignore_each_others_nodes() -> None:
-    """Machine pools in two namespaces with a controller for each."""
-    scene = NodeWorld()
-    theirs = "w9"
-    async with scene.live():
-        await joined(scene, [machine("w1")])
-        assert scene.stored("w1")["metadata"]["annotations"][VM_ANNOTATION] == f"{NAMESPACE}/w1"
-        document = node_of("of another namespace")
-        document["metadata"] |= {"name": theirs, "annotations": {VM_ANNOTATION: "staging/w9"}}
-        scene.guest_server.put(NODE, document)
-        written = len(scene.node_writes())
-        for ready in ("False", "Unknown"):
-            scene.say_ready(theirs, ready)
-            await asyncio.sleep(900)
-        assert scene.names() == {"w1", "w9"}
-        assert (scene.asked(), scene.node_writes()[written:], scene.told("w9")) == ([], [], ["NodeDeletionBlocked"])
-
-
-@jumping_time
-async def test_clone_of_a_deleted_vm_is_not_the_vm_of_the_node() -> None:
-    scene, vm, clone = NodeWorld(), machine("w1"), machine("clone")
-    async with scene.live():
-        await joined(scene, [vm, machine("w2")])
-        scene.boot(clone)
-        domain = {"domain": {"firmware": {"uuid": vm.system_uuid}}}
-        for collection, spec in ((VM, {"template": {"spec": domain}}), (VMI, domain)):
-            scene.harvester_server.change(collection, f"{NAMESPACE}/clone", {"spec": spec})
-        scene.report(clone, "10.0.0.9")
-        scene.destroy(vm)
-        scene.say_ready("w1", "Unknown")
-        await asyncio.sleep(300)
-        scene.stop(clone)
-        await asyncio.sleep(3600)
-        assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
-        assert scene.taints("w1") == []
-        assert scene.told("w1") == ["Synced", "VMIdentityMismatch"]
