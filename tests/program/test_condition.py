@@ -8,7 +8,7 @@ import pytest
 
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import ANNOUNCED_AS, KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS, WORKLOAD_TYPE
+from harvester_ccm.names import ANNOUNCED_AS, KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, WORKLOAD_TYPE
 from tests.support.builders import ADDRESS, marked, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, refused
@@ -86,24 +86,6 @@ async def test_conditions_of_other_controllers_stay() -> None:
 
 
 @jumping_time
-async def test_rejection_of_harvester_is_written_once() -> None:
-    program = Program(guest_server(), Harvester(), "demo")
-    denied = refused(500, "InternalError", 'admission webhook "v" denied the request: no')
-    program.harvester.fault = lambda call: denied if call.verb == "POST" else None
-    async with program.live():
-        program.create("web")
-        await asyncio.sleep(900)
-        condition = program.condition()
-        assert (condition["status"], condition["reason"]) == ("False", "SyncLoadBalancerFailed")
-        assert "denied the request: no" in condition["message"]
-        assert len(program.guest.writes("/services/")) == 2, "finalizer and condition"
-        program.harvester.fault = None
-        await asyncio.sleep(120)
-        assert program.condition()["status"] == "True"
-        assert len(program.guest.writes("/services/")) == 3
-
-
-@jumping_time
 async def test_condition_is_written_if_a_policy_rejects_the_finalizer() -> None:
     program = Program(guest_server(), Harvester(), "demo")
     denied = refused(422, "Invalid", "denied request: no finalizers here")
@@ -139,25 +121,6 @@ async def test_condition_that_another_client_removed_is_written_again(*, running
         assert set(program.annotations()) == {ANNOUNCED_AS, KUBE_VIP_ADDRESSES}
 
 
-@jumping_time
-async def test_address_of_a_service_without_its_condition_is_no_request() -> None:
-    """Without the condition, the address in kube-vip's annotation is that of a user."""
-    program = Program(guest_server(), Harvester(), "demo")
-    program.create("web")
-    async with program.live():
-        await asyncio.sleep(10)
-        program.harvester.paused = True  # type: ignore[attr-defined]  # its own class
-        program.harvester.remove(LOAD_BALANCERS, next(iter(program.harvester.of(LOAD_BALANCERS))))
-        await asyncio.sleep(5)
-        program.change(status={"conditions": None})
-        for key in program.harvester.of(LOAD_BALANCERS):
-            conditions = [{"type": "Ready", "status": "False", "message": "fail to get allocator lan"}]
-            program.harvester.change(LOAD_BALANCERS, key, {"status": {"conditions": conditions}})
-        await asyncio.sleep(60)
-        assert REQUESTED_ADDRESS not in program.annotations()
-        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == ""
-
-
 AWAY = refused(500, "InternalError", 'failed calling webhook "v.harvesterhci.io": connection refused')
 OUT_OF_REACH = Unreachable("no route to host")
 
@@ -185,22 +148,6 @@ async def test_change_that_harvester_does_not_take_is_in_the_condition_of_a_serv
         assert program.condition()["status"] == "True"
     (balancer,) = program.harvester.items(LOAD_BALANCERS)
     assert balancer["spec"]["listeners"][0]["backendPort"] == 31999
-
-
-@jumping_time
-async def test_lost_load_balancer_that_harvester_does_not_create_is_in_the_condition() -> None:
-    program = Program(guest_server(), Harvester(), "demo")
-    program.create("web")
-    async with program.live():
-        await asyncio.sleep(10)
-        program.harvester.fault = lambda call: AWAY if call.verb == "POST" else None
-        program.harvester.remove(LOAD_BALANCERS, next(iter(program.harvester.of(LOAD_BALANCERS))))
-        await asyncio.sleep(60)
-        assert program.condition()["reason"] == "HarvesterUnavailable"
-        assert program.address()
-        program.harvester.fault = None
-        await asyncio.sleep(60)
-        assert program.condition()["status"] == "True"
 
 
 @pytest.mark.parametrize(

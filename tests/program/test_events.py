@@ -8,18 +8,11 @@ from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.events import BURST, REFILL_SECONDS, REPEAT_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM, LOAD_BALANCER_CLASS
-from tests.support.builders import ADDRESS, service
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM
 from tests.support.clock import jumping_time
 from tests.support.conflicts import NODE, SERVICE, STRIPPED_ANNOTATION, ConflictWorld
-from tests.support.memory_server import Document, refused
+from tests.support.memory_server import refused
 from tests.support.program_world import Harvester, Program, guest_server
-
-RETRYING = (
-    "fail to update service, error: Operation cannot be fulfilled on services "
-    '"demo-shop-web": the object has been modified; please apply your changes to the latest version and try again'
-)
 
 
 @jumping_time
@@ -59,60 +52,6 @@ async def test_removed_address_annotation_is_restored_each_time() -> None:
             STRIPPED_ANNOTATION.change(world)
             await asyncio.sleep(1)
             assert world.address_annotation() == world.address("web")
-
-
-@jumping_time
-async def test_error_that_harvester_retries_is_reported_once_if_it_persists() -> None:
-    harvester = Harvester()
-    program = Program(guest_server(), harvester, "demo")
-    harvester.paused = True
-    async with program.live():
-        program.create("web")
-        await asyncio.sleep(1)
-        (key,) = harvester.of(LOAD_BALANCERS)
-        conditions = [{"type": "Ready", "status": "False", "message": RETRYING}]
-        harvester.change(LOAD_BALANCERS, key, {"status": {"allocatedAddress": {}, "conditions": conditions}})
-        await asyncio.sleep(20)
-        assert program.reasons() == []
-        await asyncio.sleep(900)
-        (message,) = program.warnings()
-        assert "still allocating the address" in message
-        assert message.endswith(f"Harvester: {RETRYING}")
-        harvester.paused = False
-        await asyncio.sleep(20)
-        assert program.address()
-    assert program.reasons() == ["web: Allocating"]
-
-
-OTHER_CONTROLLERS: dict[str, tuple[Document, str]] = {
-    "MetalLB": ({"annotations": {"metallb.universe.tf/allow-shared-ip": "x"}}, "metallb.universe.tf/allow-shared-ip"),
-    "Cilium": ({"annotations": {"io.cilium/lb-ipam-ips": "10.0.0.8"}}, "io.cilium/lb-ipam-ips"),
-    "kube-vip": ({"labels": {"implementation": "kube-vip"}}, "label implementation"),
-}
-
-
-@pytest.mark.parametrize(("fields", "name"), OTHER_CONTROLLERS.values(), ids=OTHER_CONTROLLERS.keys())
-@jumping_time
-async def test_service_of_another_controller_gets_one_event_while_it_has_no_address(
-    fields: Document, name: str
-) -> None:
-    program = Program(guest_server(), Harvester(), "demo")
-    program.put(service(**fields))
-    program.put(service("ready", uid="uid-of-ready", **fields, status={"ingress": [{"ip": ADDRESS}]}))
-    async with program.live():
-        await asyncio.sleep(60)
-        program.change(metadata={"labels": {"edited": "true"}})
-        await asyncio.sleep(60)
-        (event,) = program.guest.events()
-        assert (event["type"], event["reason"]) == ("Normal", "ManagedByOtherController")
-        assert event["involvedObject"]["name"] == "web"
-        assert name in event["message"]
-        assert f"spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in event["message"]
-        assert program.guest.writes("services/") == []
-        removed: Document = {"annotations": None, "labels": None}
-        program.change(metadata=removed)
-        await asyncio.sleep(10)
-        assert program.address()
 
 
 OUTAGES = {"credential rejected": refused(401, "Unauthorized", "Unauthorized"), "unreachable": Unreachable("no route")}

@@ -160,32 +160,3 @@ async def test_deletion_during_an_outage_reports_how_to_release_the_service(list
         patch = json.loads(command.split("'")[1])
         guest.change(SERVICES, "shop/web", patch)
         assert guest.get(SERVICES, "shop/web")["metadata"]["finalizers"] == ["example.com/keep"]
-
-
-@jumping_time
-async def test_service_that_is_not_deleted_gets_no_command_to_release_it() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
-    harvester.fault = lambda _call: Unreachable("no route")
-    async with program.live():
-        program.create("web")
-        await asyncio.sleep(60)
-        (message,) = program.warnings("web")
-        assert "no longer exists" not in message
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 500])
-@jumping_time
-async def test_service_that_is_deleted_gets_no_command_to_release_it_while_harvester_answers(status: int) -> None:
-    """A server that rejects a credential or a request still has the load balancer."""
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
-    async with program.live():
-        program.create("web")
-        await asyncio.sleep(1)
-        harvester.fault = lambda _call: refused(status, "", "no")
-        harvester.break_watches()
-        guest.delete(SERVICES, "shop/web")
-        await asyncio.sleep(900)
-        assert program.warnings("web")
-        assert not [message for message in program.warnings("web") if "kubectl patch service" in message]

@@ -9,15 +9,10 @@ from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    LB_OWNER,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
-    LB_SERVICE_UID,
-    LB_SERVICE_UUID,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.support.builders import UID, allocated, served, service
+from tests.support.builders import allocated, served, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
@@ -176,19 +171,6 @@ async def test_404_page_of_a_proxy_does_not_mean_that_an_object_is_deleted() -> 
         assert program.address("new")
     assert list(program.guest.of(SERVICES)) == ["shop/new"]
     assert len(program.harvester.of(LOAD_BALANCERS)) == 1
-
-
-@jumping_time
-async def test_load_balancer_of_a_provider_before_0_2_is_adopted_under_its_name() -> None:
-    earlier = allocated(
-        name="kubernetes-shop-web-1234",
-        labels={LB_SERVICE_NAMESPACE: "", LB_SERVICE_NAME: ""},
-        annotations={LB_SERVICE_UID: "", LB_OWNER: "", LB_SERVICE_UUID: UID},
-    )
-    program = new_program(served(), balancer=earlier)
-    async with program.live():
-        await asyncio.sleep(600)
-    assert [line.rpartition("/")[2] for line in program.harvester.writes()] == ["kubernetes-shop-web-1234"]
 
 
 @jumping_time

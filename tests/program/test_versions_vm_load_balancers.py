@@ -1,7 +1,7 @@
 """VM load balancers on Harvesters of all versions: what an old one refuses, waits for or does not tell."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -10,8 +10,6 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
-    HEALTH_CHECK_PORT,
-    IPAM,
     NETWORK,
     PRIMARY_SERVICE,
     PROJECT,
@@ -95,19 +93,6 @@ async def test_listener_that_harvester_refuses_is_left_out_and_the_rest_is_writt
 
 @pytest.mark.parametrize("number", SINGLE)
 @jumping_time
-async def test_listener_of_the_health_check_is_not_left_out(number: str) -> None:
-    world = world_with_machines(1)
-    async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service(annotations={**VM, HEALTH_CHECK_PORT: "53"}, ports=DNS[::-1]))
-        async with world.live():
-            await asyncio.sleep(120)
-            assert world.address()
-            assert listeners(world) == ["TCP"]
-
-
-@pytest.mark.parametrize("number", SINGLE)
-@jumping_time
 async def test_listener_of_a_secondary_that_harvester_refuses_is_reported_there(number: str) -> None:
     world = world_with_machines(1)
     async with world.on(number):
@@ -129,24 +114,6 @@ async def test_listener_of_a_secondary_that_harvester_refuses_is_reported_there(
             await asyncio.sleep(60)
             assert world.condition("udp")["status"] == "True"
             assert listeners(world) == ["TCP", "UDP"]
-
-
-@pytest.mark.parametrize("number", SINGLE)
-@jumping_time
-async def test_refused_listener_of_a_secondary_is_written_when_its_number_is_free(number: str) -> None:
-    world = world_with_machines(1)
-    async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service(annotations=VM, ports=DNS[:1]))
-        async with world.live():
-            await asyncio.sleep(60)
-            world.put(service("udp", uid="uid-of-udp", annotations={PRIMARY_SERVICE: "shop/web"}, ports=DNS[1:]))
-            await asyncio.sleep(60)
-            assert world.condition("udp")["reason"] == Reason.SYNC_FAILED
-            world.change(spec={"ports": [{**DNS[0], "port": 80, "nodePort": 30080}]})
-            await asyncio.sleep(60)
-            assert listeners(world) == ["TCP", "UDP"]
-            assert world.condition("udp")["status"] == "True"
 
 
 @jumping_time
@@ -206,51 +173,6 @@ async def test_new_load_balancer_without_a_node_is_rejected_and_not_sent_in_a_lo
             assert world.condition()["status"] == "True"
 
 
-@jumping_time
-async def test_load_balancer_without_a_running_vm_names_what_to_do() -> None:
-    world = world_with_machines(1)
-    async with world.on("1.3"):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.stop_machine(machine(1))
-        await asyncio.sleep(1)
-        world.put(service(annotations=VM))
-        async with world.live():
-            await asyncio.sleep(60)
-            assert world.condition()["reason"] == Reason.SYNC_FAILED
-            assert ["start a VM of this cluster" in text for text in world.warnings()] == [True]
-            world.put_machine(machine(1), "192.0.2.1")
-            await asyncio.sleep(300)
-            assert world.condition()["status"] == "True"
-
-
-@jumping_time
-async def test_missing_address_of_the_hosts_is_an_announcement_that_is_pending() -> None:
-    world = world_with_machines(1)
-    async with world.on("1.3", dhcp_range=None):
-        world.put(service(annotations={**VM, IPAM: "dhcp"}))
-        async with world.live():
-            await asyncio.sleep(20)
-            assert world.warnings() == []
-            await asyncio.sleep(60)
-            assert world.condition()["reason"] == Reason.ANNOUNCEMENT_PENDING
-
-
-@jumping_time
-async def test_vm_without_an_address_is_reported_although_the_condition_does_not_tell() -> None:
-    world = World()
-    world.put_machine(machine(1))
-    async with world.on("1.3"):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service(annotations=VM))
-        async with world.live():
-            await asyncio.sleep(60)
-            assert world.address()
-            assert (world.condition()["status"], world.condition()["reason"]) == ("False", Reason.BACKENDS_UNHEALTHY)
-            world.put_machine(machine(1), "192.0.2.1")
-            await asyncio.sleep(60)
-            assert world.condition()["status"] == "True"
-
-
 @pytest.mark.parametrize("number", ["1.3", "1.4", "1.6", "1.7", "1.8", "1.9"])
 @jumping_time
 async def test_network_and_project_that_harvester_drops_are_without_effect(number: str) -> None:
@@ -284,7 +206,3 @@ async def test_pool_of_a_project_matches_a_vm_load_balancer_as_the_event_states(
             world.put(service(uid="next", annotations={**VM, PROJECT: "c-1/p-1"}))
             await asyncio.sleep(60)
             assert world.condition()["status"] == "True"
-
-
-def _check(**more: Any) -> dict[str, str]:
-    return {**VM, HEALTH_CHECK_PORT: "80", **more}
