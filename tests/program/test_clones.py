@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import pytest
-from structlog.testing import capture_logs
 
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.informer import RELIST_SECONDS
@@ -64,22 +63,6 @@ async def test_two_clones_with_their_own_load_balancers_ignore_each_other() -> N
         await asyncio.sleep(HOUR)
     assert clusters(harvester) == ["one", "one", "other"]
     assert len(destructive(harvester.calls)) == 1
-
-
-@pytest.mark.parametrize("names", [("one", "other"), ("demo", "demo")], ids=["two names", "one name"])
-@jumping_time
-async def test_clusters_of_one_namespace_ignore_each_other(names: tuple[str, str]) -> None:
-    harvester = Harvester()
-    one, other = (Program(guest_server(f"uid-of-{number}"), harvester, name) for number, name in enumerate(names))
-    with capture_logs() as logs:
-        async with one.live(), other.live():
-            await asyncio.sleep(120.0)
-            one.put(service("web", uid="web-of-one"))
-            other.put(service("api", uid="api-of-other"))
-            await asyncio.sleep(60.0)
-            assert len(harvester.items(LOAD_BALANCERS)) == 2
-            assert one.reasons() == other.reasons() == []
-    assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
 
 
 @jumping_time

@@ -171,27 +171,6 @@ async def test_text_of_load_balancers_of_another_cluster_is_not_read(monkeypatch
 
 
 @jumping_time
-async def test_hundred_services_at_the_pace_of_harvester_get_no_warning() -> None:
-    """Harvester needs a second for each, so the last one waits for almost two minutes."""
-    world = World(SlowHarvester(1.0))
-    async with world.live():
-        world.create(*names(100))
-        await world.addresses(*names(100))
-        await asyncio.sleep(CONTROLLER_GRACE_SECONDS)
-    assert world.reasons() == []
-
-
-@jumping_time
-async def test_many_load_balancers_in_the_queue_of_harvester_get_no_warning() -> None:
-    """They exist before Harvester processes the first one: the gate delays none of them."""
-    world = World(SlowHarvester(RESPONSE_SECONDS + 1))
-    async with world.live():
-        world.create(*names(10))
-        await world.addresses(*names(10))
-    assert world.reasons() == []
-
-
-@jumping_time
 async def test_only_the_services_whose_creation_is_in_progress_report_a_harvester_that_processes_nothing() -> None:
     world = World(SlowHarvester(QUEUED_GRACE_SECONDS))
     async with world.live():
@@ -348,18 +327,6 @@ async def test_no_load_balancer_is_created_for_a_queued_service_that_is_removed(
         rest = [name for name in names(20) if name not in queued]
         await world.addresses(*rest, within=20)
         assert sorted(world.balancers()) == sorted(world.harvester.processed) == rest
-
-
-@jumping_time
-async def test_services_that_wait_for_a_free_address_cause_no_writes() -> None:
-    world = World()
-    async with world.live():
-        world.harvester.rejects = lambda _service: True
-        world.create(*names(5))
-        await asyncio.sleep(60)
-        before = len(world.harvester.writes())
-        await asyncio.sleep(600)
-        assert len(world.harvester.writes()) == before
 
 
 @jumping_time

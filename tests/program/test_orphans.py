@@ -12,7 +12,7 @@ from harvester_ccm.controllers.orphans import DELETION_PAUSE, RETRY_SECONDS
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
+from harvester_ccm.names import DHCP_ADDRESS, LB_OWNER, LB_SERVICE_UID
 from harvester_ccm.plan.service.ownership.orphans import ORPHAN_GRACE_SECONDS
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, allocated, service
 from tests.support.clock import jumping_time
@@ -223,18 +223,6 @@ async def test_orphan_is_only_reported_or_ignored_if_the_flag_says_so(policy: st
         async with world.live():
             await asyncio.sleep(3 * PERIOD)
     assert (reported(logs), world.left) == (reports, {KEY})
-
-
-@jumping_time
-async def test_orphan_of_an_earlier_provider_is_only_reported() -> None:
-    world = World()
-    world.harvester.remove(LOAD_BALANCERS, KEY)
-    meta = {"name": "kubernetes-shop-web-1234", "namespace": CLUSTER.namespace, "labels": {LB_CLUSTER: CLUSTER.name}}
-    world.harvester.put(LOAD_BALANCERS, {"metadata": {**meta, "annotations": {LB_SERVICE_UUID: "uid-of-web"}}})
-    with capture_logs() as logs:
-        async with world.live():
-            await asyncio.sleep(2 * PERIOD)
-    assert (reported(logs), world.deletions) == (["uid-of-web"], [])
 
 
 @jumping_time
