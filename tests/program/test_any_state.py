@@ -76,9 +76,7 @@ class State(Program):
     def disturb(self) -> None:
         """Let a user, another client or another controller write something."""
         dice = self.dice
-        match dice.choice(
-            ["address", "address", "ignore", "policy", "spec", "status", "type", "slice", "note", "both"]
-        ):
+        match dice.choice(WRITES):
             case "address":
                 self.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: dice.choice(ADDRESSES)}})
             case "ignore":

@@ -62,24 +62,6 @@ async def test_backends_follow_the_nodes() -> None:
         assert world.selected == ["vm-a"]
 
 
-@jumping_time
-async def test_update_of_the_backends_keeps_unknown_fields_of_every_part() -> None:
-    world, unknown = World(), {"fromTheFuture": "x"}
-    async with world.live():
-        await asyncio.sleep(30)
-        ((key, before),) = world.harvester.of(LOAD_BALANCERS).items()
-        spec = {**unknown, "listeners": [{**one, **unknown} for one in before["spec"]["listeners"]]}
-        changes = {**unknown, "metadata": {"labels": unknown}, "spec": spec, "status": unknown}
-        world.harvester.change(LOAD_BALANCERS, key, changes)
-        world.put_vm("vm-b")
-        world.put_node("vm-b")
-        await asyncio.sleep(5)
-    assert world.selected == ["vm-a", "vm-b"]
-    found = world.harvester.of(LOAD_BALANCERS)[key]
-    parts = found, found["metadata"]["labels"], found["spec"], found["spec"]["listeners"][0], found["status"]
-    assert all(unknown.items() <= part.items() for part in parts)
-
-
 UNMATCHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a VM of another cluster has its name": ({}, OTHER_CLUSTER),
     "a VM of another cluster has the name of a new Node": (NEW, OTHER_CLUSTER),
@@ -120,17 +102,3 @@ async def test_backends_stay_while_vms_cannot_be_listed(status: int, selected: l
     async with world.live():
         await asyncio.sleep(60)
         assert world.selected == selected
-
-
-@jumping_time
-async def test_health_of_the_backends_is_reported_when_it_changes() -> None:
-    world = World()
-    async with world.live():
-        await asyncio.sleep(60)
-        (key,) = world.harvester.of(LOAD_BALANCERS)
-        down = {"type": "Ready", "status": "False", "message": "no running backend servers"}
-        for condition in (down, {"type": "Ready", "status": "True"}):
-            world.harvester.change(LOAD_BALANCERS, key, {"status": {"conditions": [condition]}})
-            await asyncio.sleep(60)
-            assert world.condition()["status"] == condition["status"]
-    assert world.reasons() == ["web: BackendsUnhealthy"]

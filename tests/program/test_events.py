@@ -10,7 +10,7 @@ from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM
 from tests.support.clock import jumping_time
-from tests.support.conflicts import NODE, SERVICE, STRIPPED_ANNOTATION, ConflictWorld
+from tests.support.conflicts import NODE, SERVICE, ConflictWorld
 from tests.support.memory_server import refused
 from tests.support.program_world import Harvester, Program, guest_server
 
@@ -41,17 +41,6 @@ async def test_warning_of_a_node_is_emitted_by_a_resync_when_its_token_bucket_wa
         assert not any(f"wrong-{number}" in text for text in world.warnings(NODE))
         await asyncio.sleep(REFILL_SECONDS + RESYNC_SECONDS)
         assert any(f"wrong-{number}" in text for text in world.warnings(NODE))
-
-
-@jumping_time
-async def test_removed_address_annotation_is_restored_each_time() -> None:
-    world = ConflictWorld()
-    async with world.at_rest():
-        for pause in (0, REPEAT_SECONDS / 2, REPEAT_SECONDS):
-            await asyncio.sleep(pause)
-            STRIPPED_ANNOTATION.change(world)
-            await asyncio.sleep(1)
-            assert world.address_annotation() == world.address("web")
 
 
 OUTAGES = {"credential rejected": refused(401, "Unauthorized", "Unauthorized"), "unreachable": Unreachable("no route")}

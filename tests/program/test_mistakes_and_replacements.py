@@ -15,7 +15,6 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     NETWORK,
     PRIMARY_SERVICE,
-    SERVICE_FINALIZER,
 )
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time, until
@@ -47,21 +46,6 @@ async def test_service_with_a_mistake_is_deleted(annotations: Mapping[str, str])
         program.guest.delete(SERVICES, "shop/web")
         await until(lambda: not program.guest.items(SERVICES), 30.0, what="the deletion of the Service")
     assert program.harvester.items(LOAD_BALANCERS) == []
-
-
-@jumping_time
-async def test_primary_without_a_namespace_is_reported_with_the_form_that_it_must_have() -> None:
-    program = new_program()
-    program.create("main")
-    program.put(service(annotations={PRIMARY_SERVICE: "main"}))
-    async with program.live():
-        await asyncio.sleep(10)
-        condition = program.condition()
-        assert (condition["status"], condition["reason"]) == ("False", "InvalidAnnotation")
-        assert "is 'main'; expected namespace/name of a Service" in condition["message"]
-        assert program.warnings() == [condition["message"]]
-        assert SERVICE_FINALIZER not in program.service()["metadata"]["finalizers"]
-        assert len(program.harvester.items(LOAD_BALANCERS)) == 1, "that of the primary"
 
 
 @pytest.mark.parametrize("has_finalizer", [False, True], ids=["of MetalLB", "of K3s ServiceLB"])

@@ -9,7 +9,6 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -113,19 +112,3 @@ async def test_secondary_that_kube_vip_ignores_is_withdrawn_before_it_is_release
         await asyncio.sleep(5)
     assert world.seen[:2] == [(ADDRESS, "true"), ("", None)]
     assert world.seen[-1] == (None, None)
-
-
-@pytest.mark.parametrize("name", ["web", "api"])
-@jumping_time
-async def test_address_that_stays_up_is_reported_for_an_ignored_service(name: str) -> None:
-    world = World(shared=name == "api")
-    async with world.live():
-        await asyncio.sleep(5)
-        world.change(name, metadata={"annotations": {KUBE_VIP_HOST: "node-1"}})
-        await asyncio.sleep(5)
-        ignored = {"annotations": {KUBE_VIP_IGNORE: "true"}}
-        world.change(name, metadata=ignored, spec={"type": "ClusterIP"}, status={"loadBalancer": None})
-        await asyncio.sleep(60)
-    texts = [text for text in world.warnings(name) if "may stay up on node node-1" in text]
-    assert len(texts) == 1
-    assert ADDRESS in texts[0]

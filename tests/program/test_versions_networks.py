@@ -7,16 +7,14 @@ import pytest
 
 from devenv.harvester.machines import Kind, Machine
 from harvester_ccm.model.core import CONFIG_MAPS
-from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     IP_POOL,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_INTERFACE,
-    LB_REQUESTED_NETWORK,
     NETWORK,
     Reason,
 )
-from tests.support.builders import CLUSTER, LB_NAME, service
+from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.versioned_harvester import FIRST, SECOND, World
 
@@ -85,37 +83,6 @@ async def test_new_address_of_another_network_is_not_announced(number: str) -> N
             assert world.condition()["status"] == "True"
             assert not world.books("first")
             assert len(world.warnings()) == 1, "no other Warning"
-
-
-@pytest.mark.parametrize("number", OLD)
-@jumping_time
-async def test_address_of_another_network_that_is_announced_stays_with_a_warning(number: str) -> None:
-    world = World()
-    async with world.on(number):
-        await world_with_two_networks(world)
-        world.put(service(annotations={NETWORK: FIRST}))
-        async with world.live():
-            await asyncio.sleep(60)
-        address = world.address()
-        assert address.startswith("10.1.0.")
-        # As an earlier version of this program left it: the address of one network on the device of another one.
-        world.change(metadata={"annotations": {NETWORK: SECOND, KUBE_VIP_INTERFACE: "enp2s0"}})
-        key = f"{CLUSTER.namespace}/{LB_NAME}"
-        world.harvester.change(LOAD_BALANCERS, key, {"metadata": {"annotations": {LB_REQUESTED_NETWORK: SECOND}}})
-        async with world.live():
-            await asyncio.sleep(60)
-            assert (world.address(), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, address)
-            assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0", "it may work there"
-            assert world.condition()["status"] == "True"
-            (text,) = world.warnings()
-            assert f"'{FIRST}'" in text
-            assert f"'{SECOND}'" in text
-            assert f"name pool 'first' in annotation {IP_POOL}" in text
-            world.change(metadata={"annotations": {IP_POOL: "first"}})
-            await asyncio.sleep(1)
-            events = world.guest.events()
-            await asyncio.sleep(3600)
-            assert world.guest.events() == events, "the user says that the pool is right"
 
 
 @pytest.mark.parametrize("number", OLD)

@@ -184,18 +184,3 @@ async def test_interrupted_allocation_of_a_named_pool_is_released_with_its_servi
             await asyncio.sleep(250)
             assert world.harvester.items(LOAD_BALANCERS) == []
             assert world.books("lan") == {}, "nothing was deleted by force"
-
-
-@pytest.mark.parametrize("number", STUCK)
-@jumping_time
-async def test_deletion_beside_an_entry_of_an_unknown_pool_names_the_command_that_releases_it(number: str) -> None:
-    world = world_with_a_machine()
-    async with world.on(number):
-        await interrupted(world)
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(20)
-            world.guest.delete(SERVICES, "shop/web")
-            await asyncio.sleep(60)
-            assert world.condition()["reason"] == Reason.DELETION_PENDING
-            assert f"/status/allocated/{LEFT}" in world.condition()["message"]
