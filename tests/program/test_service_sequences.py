@@ -31,6 +31,7 @@ from tests.support.program_world import AWAY, Harvester, Program, guest_server, 
 
 KEY = "shop/web"
 
+CONFLICT = refused(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 REJECTED = refused(400, "", 'admission webhook "validator" denied the request: no')
 
 
@@ -320,6 +321,30 @@ async def test_write_of_a_former_leader_that_arrives_late_is_rejected() -> None:
         await asyncio.sleep(10)
         assert world.balancer == before
         assert world.address("web") == address != ""
+
+
+CONFLICTS = {"Service": ("guest", "PATCH", "/services/"), "load balancer": ("harvester", "PUT", "/loadbalancers/")}
+
+
+@pytest.mark.parametrize(("server", "verb", "path"), CONFLICTS.values(), ids=CONFLICTS.keys())
+@jumping_time
+async def test_write_that_conflicts_for_a_minute_is_reported(server: str, verb: str, path: str) -> None:
+    world = World()
+    concerned = getattr(world, server)
+    concerned.fault = lambda call: CONFLICT if call.verb == verb and path in call.path else None
+    world.create("web")
+    async with world.live():
+        await asyncio.sleep(45)
+        assert world.reasons() == []
+        await asyncio.sleep(45)
+        assert world.reasons() == ["web: SyncLoadBalancerFailed"]
+        assert str(CONFLICT) in world.warnings("web")[0]
+        await asyncio.sleep(600)
+        assert len(world.reasons()) == 1
+        concerned.fault = None
+        await asyncio.sleep(60)
+        assert world.address("web")
+        assert world.condition()["status"] == "True"
 
 
 @jumping_time
