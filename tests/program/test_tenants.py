@@ -89,6 +89,19 @@ async def test_service_that_this_controller_does_not_manage_keeps_no_primary_fro
         assert "web: DeletionPending" not in program.reasons()
 
 
+@jumping_time
+async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_switch() -> None:
+    program = with_primary()
+    async with program.live():
+        await asyncio.sleep(5)
+        program.put(service("api", **CLAIMED, **UNMANAGED["another class, same address"]))
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+        (balancer,) = program.harvester.items(LOAD_BALANCERS)
+        assert balancer["spec"]["workloadType"] == "vm"
+        assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
+
+
 @pytest.mark.parametrize("annotations", [{}, {PRIMARY_SERVICE: "shop/web"}], ids=["label", "label and annotation"])
 @jumping_time
 async def test_service_that_may_not_share_keeps_no_primary_from_its_deletion_by_claiming_it_again_and_again(
