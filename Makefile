@@ -86,13 +86,16 @@ soak: $(READY) #- run the whole controller in memory with SEEDS unseen schedules
 system-packages: $(READY)
 	@$(BIN)/python -m devenv.systempython --prepare $(SYSTEM_PYTHON)
 
-.PHONY: test
-test: ## run all checks and all tests, hundreds of them on real API servers
+.PHONY: test test-all
+test: ## run all checks and tests, hundreds of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
 	@$(MAKE) --no-print-directory -j2 check tools system-packages
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(THOROUGH)
 	@$(BIN)/python -m devenv.systempython $(SYSTEM_PYTHON)
 	@if command -v $(PROMTOOL) > /dev/null; then $(MAKE) --no-print-directory alerts; fi
+
+test-all: THOROUGH = --thorough
+test-all: test ## the same with the tests that are slow and rarely fail, and more random examples
 
 KUBERNETES ?= oldest
 
