@@ -116,17 +116,62 @@ async def victim(stage: Stage) -> Victim:
     return Victim(stage, run, port.number, await stage.lease())
 
 
-async def test_network_with_the_fields_of_harvesters_message(stage: Stage, victim: Victim) -> None:
-    names = [f"network-{size}" for size in NETWORK_BYTES]
-    for name in names:
-        await stage.create_service(name, annotations=NEW_SERVICES[name])
-    await victim.attacked("word about Services without a pool", *names)
+async def test_annotations_of_services_and_load_balancers(stage: Stage, victim: Victim) -> None:
+    served = [*SERVED_SERVICES, "main"]
+    for name in served:
+        await stage.create_service(name)
+    await stage.served(*served, within=WITHIN)
+    # The load balancers of another cluster, and one with the name of a Service of this one.
+    for size in NETWORK_BYTES:
+        await create_foreign(stage, f"other-{size}", cluster="other", network=broken_fields(size))
+    await create_foreign(stage, "taken", cluster="demo")
 
+    for name, annotations in NEW_SERVICES.items():
+        await stage.create_service(name, annotations=annotations)
+    await stage.create_service("taken")
+    annotations = {PRIMARY_SERVICE: "default/main", NETWORK: tokens(LONG_BYTES)}
+    await stage.create_service("tenant", ports=[{"name": "http", "port": 81}], annotations=annotations)
+    before = {name: len(await stage.told(name)) for name in SERVED_SERVICES}
+    for name, annotations in SERVED_SERVICES.items():
+        await stage.change_service(name, {"metadata": {"annotations": annotations}})
+
+    async def told() -> bool:
+        return all([len(await stage.told(name)) > count for name, count in before.items()])
+
+    attacking = [*NEW_SERVICES, "taken", "tenant"]
+    await victim.attacked("word about new Services", *attacking)
+    await until(told, within=WITHIN, what="word about Services that are served")
+    await until(lambda: are_refused(stage), within=WITHIN, what="conditions of Harvester")
     await victim.is_unharmed()
-    for name in names:
-        said = await victim.said_about(name)
-        assert "pool" in said
-        assert not is_shown(said)
+    for name in (*attacking, *SERVED_SERVICES):
+        assert not is_shown(await victim.said_about(name))
+
+
+async def create_foreign(stage: Stage, name: str, *, cluster: str, network: str = "") -> None:
+    """Create a load balancer of another cluster, whose owner is a long text."""
+    document = foreign_load_balancer(
+        name,
+        namespace=VM_NAMESPACE,
+        cluster=cluster,
+        service=name,
+        network=network,
+        owner=tokens(LONG_BYTES - len(network)),
+    )
+    await stage.host.create(LOAD_BALANCERS, document, namespace=VM_NAMESPACE)
+
+
+async def are_refused(stage: Stage) -> bool:
+    """Return whether Harvester has answered all load balancers of the other cluster with their networks."""
+    found = await stage.host_objects(LOAD_BALANCERS.path(VM_NAMESPACE))
+    foreign = [one for one in found if one["metadata"]["name"].startswith("other-")]
+    messages = [condition.get("message", "") for one in foreign for condition in conditions_of(one)]
+    return len(messages) == len(NETWORK_BYTES) and all("no matched IPPool" in message for message in messages)
+
+
+def conditions_of(load_balancer: Json) -> list[Json]:
+    """Return the conditions as Harvester wrote them."""
+    found: list[Json] = load_balancer.get("status", {}).get("conditions") or []
+    return found
 
 
 async def test_sentence_of_harvester_in_an_annotation_leaves_nothing_behind(stage: Stage, victim: Victim) -> None:
@@ -145,85 +190,6 @@ async def test_sentence_of_harvester_in_an_annotation_leaves_nothing_behind(stag
         return await stage.service("quoting") is None and not await stage.load_balancers()
 
     await until(is_gone, within=WITHIN, what="the end of the Service and its load balancer")
-
-
-@pytest.mark.parametrize("name", ["primary-service", "ip-pool"])
-async def test_annotation_of_a_new_service(stage: Stage, victim: Victim, name: str) -> None:
-    await stage.create_service(name, annotations=NEW_SERVICES[name])
-    await victim.attacked("word about the annotation", name)
-
-    await victim.is_unharmed()
-    assert not is_shown(await victim.said_about(name))
-
-
-@pytest.mark.parametrize("name", SERVED_SERVICES)
-async def test_annotation_of_a_service_that_is_served(stage: Stage, victim: Victim, name: str) -> None:
-    await stage.create_service(name)
-    await stage.served(name, within=WITHIN)
-    before = len(await stage.told(name))
-    await stage.change_service(name, {"metadata": {"annotations": SERVED_SERVICES[name]}})
-
-    async def told() -> bool:
-        return len(await stage.told(name)) > before
-
-    await until(told, within=WITHIN, what="word about the annotation")
-    await victim.is_unharmed()
-    assert not is_shown(await victim.said_about(name))
-
-
-async def test_network_of_a_service_that_shares_an_address(stage: Stage, victim: Victim) -> None:
-    await stage.create_service("main")
-    await stage.served("main", within=WITHIN)
-    annotations = {PRIMARY_SERVICE: "default/main", NETWORK: tokens(LONG_BYTES)}
-    await stage.create_service("tenant", ports=[{"name": "http", "port": 81}], annotations=annotations)
-    await victim.attacked("word about the network", "tenant")
-
-    await victim.is_unharmed()
-    assert not is_shown(await victim.said_about("tenant"))
-
-
-def conditions_of(load_balancer: Json) -> list[Json]:
-    """Return the conditions as Harvester wrote them."""
-    found: list[Json] = load_balancer.get("status", {}).get("conditions") or []
-    return found
-
-
-async def test_load_balancers_of_another_cluster(stage: Stage, victim: Victim) -> None:
-    for size in NETWORK_BYTES:
-        foreign = foreign_load_balancer(
-            f"other-{size}",
-            namespace=VM_NAMESPACE,
-            cluster="other",
-            service=f"other-{size}",
-            network=broken_fields(size),
-            owner=tokens(LONG_BYTES - size),
-        )
-        await stage.host.create(LOAD_BALANCERS, foreign, namespace=VM_NAMESPACE)
-
-    async def all_refused() -> bool:
-        found = await stage.host_objects(LOAD_BALANCERS.path(VM_NAMESPACE))
-        messages = [condition.get("message", "") for one in found for condition in conditions_of(one)]
-        return len(messages) == len(NETWORK_BYTES) and all("no matched IPPool" in message for message in messages)
-
-    await until(all_refused, within=WITHIN, what="conditions of Harvester")
-    await victim.is_unharmed()
-
-
-async def test_owner_of_a_load_balancer_with_the_name_of_a_service(stage: Stage, victim: Victim) -> None:
-    foreign = foreign_load_balancer(
-        "taken",
-        namespace=VM_NAMESPACE,
-        cluster="demo",
-        service="tenant",
-        network="",
-        owner=tokens(LONG_BYTES),
-    )
-    await stage.host.create(LOAD_BALANCERS, foreign, namespace=VM_NAMESPACE)
-    await stage.create_service("tenant")
-    await victim.attacked("word about the owner", "tenant")
-
-    await victim.is_unharmed()
-    assert not is_shown(await victim.said_about("tenant"))
 
 
 async def test_annotations_of_a_node(stage: Stage, victim: Victim) -> None:
