@@ -190,13 +190,6 @@ async def test_failure_of_a_plugin_is_explained(
     assert "secret" not in str(caught.value)
 
 
-async def test_missing_plugin_is_explained(plugin: Callable[..., Path]) -> None:
-    path = plugin("", command="/no/such/plugin")
-
-    with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
-        await load_credentials(path).token.fetch()
-
-
 async def test_plugin_is_killed_at_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "PLUGIN_SECONDS", 0.5)
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.5 s"):

@@ -16,25 +16,6 @@ Put = Callable[..., None]
 Delete = Callable[[str], None]
 
 
-async def test_cache_follows_every_change(follower: Follower, put_config_map: Put, delete_config_map: Delete) -> None:
-    put_config_map("old", a="red")
-    async with follower.synced():
-        assert follower.states == ["synced"]
-        put_config_map("new", a="blue")
-        put_config_map("old", a="blue")
-        delete_config_map("new")
-
-        await follower.saw(
-            ("old", None, {"a": "red"}),
-            ("new", None, {"a": "blue"}),
-            ("old", {"a": "red"}, {"a": "blue"}),
-            ("new", {"a": "blue"}, None),
-        )
-    assert [item.metadata.name for item in follower.informer.all()] == ["old"]
-    assert len(follower.informer) == 1
-    assert follower.informer.problem is None
-
-
 @pytest.mark.kube("A callback sees a list as a whole, never a store that is half filled")
 async def test_changes_are_delivered_after_the_complete_list(follower: Follower, put_config_map: Put) -> None:
     sizes: list[int] = []

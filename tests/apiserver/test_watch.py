@@ -1,18 +1,16 @@
 """Watches on a real API server: their events, and how they end."""
 
-import asyncio
-import re
 from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
 
-from devenv.faults import Answer, Silence
+from devenv.faults import Answer
 from devenv.proxy import FaultProxy
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import WatchEvent
-from harvester_ccm.kube.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.errors import UnexpectedAnswer
 from harvester_ccm.kube.objects import Object
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from tests.support.background import running
@@ -72,49 +70,6 @@ async def test_watch_yields_a_bookmark_and_then_every_change(
     ]
     versions = [int(e.resource_version) for e in rest]
     assert versions == sorted(set(versions))
-
-
-async def test_watch_ends_when_the_server_ends_it(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run()) as task:
-        await watching.started()
-        guest_proxy.end_watches()
-        await asyncio.wait_for(task, 30)
-
-
-async def test_broken_watch_is_an_error(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run(), until=Unreachable) as task:
-        await watching.started()
-        guest_proxy.cut_watches()
-
-    message = rf"{guest_proxy.url}: connection broken: \w+ \(WATCH /api/v1/namespaces/{namespace}/configmaps\)"
-    assert re.fullmatch(message, str(task.exception()))
-
-
-@pytest.mark.parametrize("from_the_start", [True, False])
-async def test_silent_watch_is_an_error(
-    client: ApiClient, guest_proxy: FaultProxy, namespace: str, put_config_map: Put, from_the_start: bool
-) -> None:
-    watching = Watching(client, namespace, silence=0.3)
-    if from_the_start:
-        guest_proxy.inject(Silence(), watch=True)
-    async with running(watching.run(), until=WatchSilent) as task:
-        await watching.started()
-        guest_proxy.silence_watches()
-        put_config_map("cm")
-
-    assert str(task.exception()) == "watch silent for 0.3 s"
-    assert len(watching.events) == 1
-
-
-async def test_error_event_is_raised(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run(), until=Gone) as task:
-        await watching.started()
-        guest_proxy.expire_watches()
-
-    assert str(task.exception()).startswith("too old resource version")
 
 
 @pytest.mark.parametrize(
