@@ -58,12 +58,6 @@ async def caught_up(stage: Stage, reason: str = Reason.INVALID_ANNOTATION) -> No
     await stage.gone(name)
 
 
-async def retouched(stage: Stage, name: str, reason: str = Reason.INVALID_ANNOTATION) -> None:
-    """Cause another reconcile of a Service with a change of a label, and return after it."""
-    await stage.change_service(name, {"metadata": {"labels": {"touched": str(next(_numbers))}}})
-    await caught_up(stage, reason)
-
-
 async def announced(stage: Stage, addresses: Mapping[str, set[str]]) -> None:
     """Return once kube-vip announces exactly these addresses, each for the Services with these keys."""
 

@@ -38,6 +38,7 @@ def test_interrupted_show_leaves_nothing_and_restores_the_terminal(tmp_path: Pat
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.thorough
 async def test_recording_has_all_acts(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer Services in the crowd and a shorter Lease than in ``make recording``."""
     monkeypatch.setattr(show, "CROWD_SIZE", 10)

@@ -1,7 +1,6 @@
 """Requested addresses on real API servers: the credential has exactly the verbs that ``generate_addon.sh`` grants."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,14 +11,12 @@ from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import IP_POOL, Reason
-from tests.e2e.observing import writes
 
 pytestmark = pytest.mark.apiserver
 
 RIGHTS = "requested-addresses"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POOL = "/ippools/lan"
-WANTED = "127.77.0.50"
 PERMITTED = "permission for requested addresses"
 
 
@@ -54,8 +51,8 @@ async def permitted(stage: Stage, lan: None) -> AsyncIterator[CcmProcess]:
         harvester.admin.request("DELETE", f"{RBAC}/{plural}/{RIGHTS}")
 
 
-async def request(stage: Stage, name: str, address: str = WANTED, pool: str = "lan") -> None:
-    await stage.create_service(name, annotations={IP_POOL: pool}, spec={"loadBalancerIP": address})
+async def request(stage: Stage, name: str, address: str) -> None:
+    await stage.create_service(name, annotations={IP_POOL: "lan"}, spec={"loadBalancerIP": address})
 
 
 async def allocated(stage: Stage, wanted: dict[str, str]) -> bool:
@@ -83,48 +80,10 @@ async def test_services_get_their_requested_addresses_with_two_requests_each(sta
     assert {record.status for record in stage.harvester_proxy.matching(path=POOL)} == {200}
 
 
-async def test_killed_controller_goes_on_between_request_and_creation(stage: Stage, permitted: CcmProcess) -> None:
-    wanted = {f"web-{number}": f"127.77.0.{90 - number}" for number in range(4)}
-    await asyncio.gather(*(request(stage, name, address) for name, address in wanted.items()))
-    await asyncio.sleep(random.uniform(0, 1))
-    permitted.kill()
-    await stage.logged(stage.run(proxied=True), PERMITTED)
-    await until(lambda: allocated(stage, wanted), within=60, what="requested addresses")
-
-
-@pytest.mark.usefixtures("permitted")
-async def test_service_waits_for_an_address_in_use_and_gets_it(stage: Stage) -> None:
-    await request(stage, "first")
-    await until(lambda: allocated(stage, {"first": WANTED}), within=60, what="requested address")
-    await request(stage, "second")
-    told = await stage.hears("second", Reason.ADDRESS_IN_USE)
-    assert "load balancer demo-default-first-" in told.message
-    assert len(await stage.load_balancers()) == 1
-    await stage.delete_service("first")
-    await until(lambda: allocated(stage, {"second": WANTED}), within=60, what="the free address")
-
-
-@pytest.mark.usefixtures("permitted")
-async def test_address_that_the_pool_never_has_is_refused_before_anything_is_written(stage: Stage) -> None:
-    await request(stage, "gateway", "127.77.0.1")
-    await stage.hears("gateway", Reason.INVALID_ANNOTATION)
-    assert writes(stage.harvester_proxy) == []
-
-
-@pytest.mark.usefixtures("permitted")
-async def test_pool_without_the_permission_gives_any_address(stage: Stage) -> None:
-    scope = {"project": "*", "namespace": "default", "guestCluster": "*"}
-    await stage.harvester.create_pool("dmz", "127.79.0.0/24", selector={"scope": [scope]})
-    await request(stage, "web", "127.79.0.50", "dmz")
-    told = await stage.hears("web", Reason.ADDRESS_NOT_AS_REQUESTED)
-    assert "requests are possible in lan" in told.message
-    assert stage.harvester_proxy.matching(path="/ippools/") == []
-
-
 async def test_permission_that_was_taken_away_is_explained(stage: Stage, permitted: CcmProcess) -> None:
     rules: list[Json] = []
     stage.scene.harvester.admin.request("PATCH", f"{RBAC}/clusterroles/{RIGHTS}", body={"rules": rules})
-    await request(stage, "web")
+    await request(stage, "web", "127.77.0.50")
     await stage.served("web")
     await stage.hears("web", Reason.ADDRESS_NOT_AS_REQUESTED)
     messages = [told.message for told in await stage.told("web", Reason.ADDRESS_NOT_AS_REQUESTED)]

@@ -23,14 +23,13 @@ from devenv.stage import Stage, until
 from harvester_ccm.cli import main
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, NodeReason, Reason
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, NodeReason, Reason
 from harvester_ccm.plan.node.patch import uninitialized_taints
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 WITHIN: Final = 90
 FINALIZER: Final = "example.com/backup"
-OWN_SCOPE: Final = {"scope": [{"project": "*", "namespace": "default", "guestCluster": "demo"}]}
 ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles/harvesterhci.io:cloudprovider"
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -56,11 +55,6 @@ async def shell(line: str, kubeconfig: Path, editor: str = "") -> str:
 async def in_harvester(stage: Stage, line: str, editor: str = "") -> str:
     """Type a command with the kubeconfig of Harvester."""
     return await shell(line, stage.scene.harvester.admin_kubeconfig, editor)
-
-
-async def in_guest(stage: Stage, line: str) -> str:
-    """Type a command with the kubeconfig of the guest cluster."""
-    return await shell(line, stage.scene.guest.admin_kubeconfig)
 
 
 class Screen:
@@ -121,44 +115,7 @@ def editor_with(directory: Path, script: str) -> str:
     return f"sed -i -f {file}"
 
 
-async def test_address_of_another_service_is_shared_as_the_warning_says(stage: Stage) -> None:
-    await stage.create_service("web", ports=[{"port": 18080}])
-    (web,) = await stage.served("web")
-    await stage.create_service("second", ports=[{"port": 18081}], spec={"loadBalancerIP": web.addresses[0]})
-    told = await stage.hears("second", Reason.ADDRESS_NOT_AS_REQUESTED)
-    share = re.search(r"set annotation (\S+) to (\S+?);", told.message)
-    assert share, told.message
-    assert share[1] == PRIMARY_SERVICE
-
-    await in_guest(stage, f"kubectl annotate service second {share[1]}={share[2]}")
-
-    await until(lambda: has(stage, "second", web.addresses), within=WITHIN, what="the shared address")
-
-
-async def has(stage: Stage, name: str, addresses: tuple[str, ...]) -> bool:
-    """Return whether a Service has exactly these addresses."""
-    service = await stage.service(name)
-    return service is not None and service.addresses == addresses
-
-
-async def test_pool_with_one_address_is_advised_only_where_no_pool_contains_it(stage: Stage) -> None:
-    await stage.create_service("inside", spec={"loadBalancerIP": "127.77.0.200"})
-    told = await stage.hears("inside", Reason.ADDRESS_NOT_AS_REQUESTED)
-    assert "make a pool with only that address if none contains it" in told.message
-    with pytest.raises(KubeError, match="overlap"):
-        await stage.harvester.create_pool("only", "127.77.0.200/32", selector=OWN_SCOPE)
-
-    await stage.create_service("outside", spec={"loadBalancerIP": "127.77.9.9"})
-    await stage.hears("outside", Reason.ADDRESS_NOT_AS_REQUESTED)
-    await stage.harvester.create_pool("only", "127.77.9.9/32", selector=OWN_SCOPE)
-    await stage.delete_service("outside")
-    await stage.gone("outside")
-    await stage.create_service(
-        "outside", spec={"loadBalancerIP": "127.77.9.9"}, annotations={"cloudprovider.harvesterhci.io/ip-pool": "only"}
-    )
-    assert (await stage.served("outside"))[0].addresses == ("127.77.9.9",)
-
-
+@pytest.mark.thorough
 async def test_foreign_finalizer_on_a_load_balancer_is_removed_as_the_problem_says(
     stage: Stage, screen: Screen
 ) -> None:
@@ -176,22 +133,6 @@ async def test_foreign_finalizer_on_a_load_balancer_is_removed_as_the_problem_sa
 
     await stage.served("web")
     await screen.is_over("Service default/web")
-
-
-async def test_services_that_name_each_other_end_that_as_the_problem_says(stage: Stage, screen: Screen) -> None:
-    names = ("circle-a", "circle-b")
-    for number, name in enumerate(names):
-        other = names[1 - number]
-        ports = [{"port": 18080 + number}]
-        await stage.create_service(name, ports=ports, annotations={PRIMARY_SERVICE: f"default/{other}"})
-    for name in names:
-        row = await screen.problem(f"Service default/{name}", Reason.SHARING_REJECTED)
-        assert f"Remove annotation {PRIMARY_SERVICE} from the one" in row["message"]
-
-    await in_guest(stage, f"kubectl annotate service circle-a {PRIMARY_SERVICE}-")
-
-    first, second = await stage.served(*names)
-    assert first.addresses == second.addresses
 
 
 async def test_verb_that_the_bound_role_lacks_is_added_as_the_event_says(stage: Stage, screen: Screen) -> None:

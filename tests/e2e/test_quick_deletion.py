@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from devenv.ccm import CcmProcess
-from devenv.faults import Delay
-from devenv.harvester.queue import FAST, Pace
+from devenv.harvester.queue import FAST
 from devenv.stage import Stage, until
 from harvester_ccm.names import LB_SERVICE_NAME
-from tests.e2e.observing import FAST_ORPHANS, caught_up, writes
+from tests.e2e.observing import FAST_ORPHANS, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -63,33 +62,7 @@ async def live_and_leave(
     assert made, "every Service was gone before it was seen: this test shows nothing"
 
 
-async def test_service_deleted_before_it_has_the_finalizer_gets_no_load_balancer(stage: Stage) -> None:
-    stage.harvester_proxy.forget()
-    preparation = stage.guest_proxy.inject(Delay(0.3), method="PATCH", path="/services/brief")
-    await stage.create_service("brief")
-
-    async def asked() -> int:
-        return preparation.hits
-
-    await until(asked, within=60, what="preparation of the Service")
-    await stage.delete_service("brief")
-    await stage.gone("brief")
-
-    async def answered() -> bool:
-        return [one.status for one in stage.guest_proxy.matching(method="PATCH", path="/services/brief")] == [404]
-
-    await until(answered, within=60, what="answer that the Service is gone")
-    await caught_up(stage)
-
-    assert writes(stage.harvester_proxy) == []
-
-
 @pytest.mark.parametrize("pace", [FAST], ids=["fast"])
 @pytest.mark.guarantee("Deleting a Service leaves nothing in Harvester")
 async def test_services_deleted_within_half_a_second_leave_nothing(stage: Stage) -> None:
     await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 10, at_once=10)
-
-
-@pytest.mark.parametrize("pace", [Pace(qps=20.0)], ids=["slower"])
-async def test_services_deleted_before_harvester_reconciles_them_leave_nothing(stage: Stage) -> None:
-    await live_and_leave(stage, (0.0, 0.05, 0.1, 0.2, 0.5), 3, at_once=2, created=True)

@@ -1,15 +1,14 @@
 """A Service after its creation: every field that is written, and the number of writes."""
 
-import json
 import zlib
 
 import pytest
 
 from devenv.kubevip import Transition
 from devenv.restclient import Json
-from devenv.stage import Stage, until
+from devenv.stage import Stage
 from harvester_ccm.names import IPAM, Reason
-from tests.e2e.observing import caught_up, completed, ingress_of, retouched, transitions, writes
+from tests.e2e.observing import completed, ingress_of, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -71,25 +70,6 @@ async def test_fields_of_a_load_balancer(stage: Stage) -> None:
     assert document["status"]["allocatedAddress"]["ipPool"] == "lan"
 
 
-async def test_fields_of_a_load_balancer_with_all_annotations(stage: Stage) -> None:
-    mapping = {"interface-nad-mapping": json.dumps({"default/vlan1": "enp2s0"})}
-    metadata = {"name": "harvester-nad-mapping", "namespace": "kube-system"}
-    stage.scene.guest.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": mapping})
-    requested = {"network": "default/vlan1", "project": "local/p-1", "namespace": "elsewhere", "ip-pool": "lan"}
-    await stage.create_service("web", annotations={f"{OURS}/{key}": value for key, value in requested.items()})
-    document: Json = (await completed(stage, "web")).document()
-    service = await stage.service_document("web")
-
-    annotations = document["metadata"]["annotations"]
-    assert annotations[f"{OURS}/lb-network"] == annotations[f"{THEIRS}/network"] == "default/vlan1"
-    # Harvester's webhook overwrites these two.
-    assert annotations[f"{THEIRS}/project"] == ""
-    assert annotations[f"{THEIRS}/namespace"] == "default"
-    whose = "default/web of cluster demo"
-    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool", "ipPool": "lan", "description": whose}
-    assert service["metadata"]["annotations"]["kube-vip.io/serviceInterface"] == "enp2s0"
-
-
 async def test_service_with_dhcp_gets_the_address_that_kube_vip_obtains(stage: Stage) -> None:
     await stage.create_service("wiki", ports=TWO_PORTS, annotations={IPAM: "dhcp"})
     balancer = await completed(stage, "wiki")
@@ -112,47 +92,3 @@ async def test_service_with_dhcp_gets_the_address_that_kube_vip_obtains(stage: S
         "Ensuring load balancer",
         "Ensured load balancer, address 127.78.0.10",
     ]
-
-
-@pytest.mark.parametrize(("ipam", "address"), [("pool", "127.77.0.2"), ("dhcp", "127.78.0.10")])
-async def test_changed_ports_are_written_to_the_status_only(stage: Stage, ipam: str, address: str) -> None:
-    await stage.create_service("web", ports=TWO_PORTS, annotations={IPAM: ipam})
-    before = await completed(stage, "web")
-    await caught_up(stage)
-    stage.guest_proxy.forget()
-
-    ports = [
-        {"name": "dns", "port": 53, "protocol": "UDP"},
-        {"name": "ssh", "port": 22, "protocol": "TCP"},
-        {"name": "https", "port": 8443, "protocol": "TCP"},
-    ]
-    await stage.change_service("web", {"spec": {"ports": ports}})
-
-    async def rewritten() -> bool:
-        (ingress,) = (await stage.service_document("web"))["status"]["loadBalancer"]["ingress"]
-        return bool(ingress["ports"] == [{"port": p["port"], "protocol": p["protocol"]} for p in ports])
-
-    await until(rewritten, within=60, what="status with the new ports")
-    await caught_up(stage)
-    assert len(writes(stage.guest_proxy, "/services/web")) == 1
-    assert (await completed(stage, "web")).metadata.resource_version == before.metadata.resource_version
-    await transitions(stage, Transition("announce", address, "default/web"))
-
-
-async def test_change_of_a_label_causes_no_write(stage: Stage) -> None:
-    await stage.create_service("web")
-    await stage.create_service("wiki", annotations={IPAM: "dhcp"})
-    await stage.served("web", "wiki")
-    await stage.hears("web", Reason.ENSURED)
-    await stage.hears("wiki", Reason.ENSURED)
-    await caught_up(stage)
-    stage.guest_proxy.forget()
-    stage.harvester_proxy.forget()
-
-    for _ in range(3):
-        await retouched(stage, "web")
-        await retouched(stage, "wiki")
-
-    assert writes(stage.guest_proxy, "/services/(web|wiki)") == []
-    assert writes(stage.harvester_proxy) == []
-    assert len(await stage.told("web")) == len(await stage.told("wiki")) == 2

@@ -5,10 +5,10 @@ import pytest
 from devenv.faults import Delay
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
-from devenv.watch import Document, annotations_of
+from devenv.watch import Document
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, SERVICE_FINALIZER, Reason
-from tests.e2e.observing import announced, caught_up, completed, transitions, writes
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, SERVICE_FINALIZER
+from tests.e2e.observing import announced, caught_up, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -41,38 +41,6 @@ async def hold(stage: Stage, name: str) -> None:
     conditions = (await stage.service_document(name))["status"]["conditions"]
     status = {"status": {"conditions": [*conditions, CONDITION]}}
     await stage.guest.merge_patch(SERVICES, name, status, namespace="default", subresource="status")
-
-
-@pytest.mark.parametrize("ipam", ["pool", "dhcp"])
-async def test_service_that_becomes_internal_keeps_nothing_of_this_controller(stage: Stage, ipam: str) -> None:
-    await stage.create_service("web", annotations={IPAM: ipam, "example.com/mine": "kept"})
-    await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
-    await stage.served("web")
-    await hold(stage, "web")
-
-    await stage.change_service("web", {"spec": {"type": "ClusterIP"}})
-
-    service = await finalizer_removed(stage, "web")
-    await stage.nothing_left()
-    assert service.metadata.finalizers == (FOREIGN,)
-    assert service.addresses == ()
-    assert service.metadata.annotation(KUBE_VIP_ADDRESSES) is None
-    assert annotations_of(await stage.service_document("web"))["example.com/mine"] == "kept"
-    assert (await stage.service_document("web"))["status"]["conditions"] == [CONDITION]
-    # kube-vip ignores a Service of this type and withdraws its address at its restart only.
-    assert [one.kind for one in stage.kube_vip.transitions] == ["announce"]
-    await caught_up(stage)
-    # The address is reported as soon as it is clear that it stays announced.
-    assert [told.reason for told in await stage.told("web")] == [
-        Reason.ENSURING, Reason.ENSURED, Reason.STILL_ANNOUNCED, Reason.DELETING, Reason.DELETED,
-    ]  # fmt: skip
-
-
-async def is_announced(stage: Stage, name: str) -> bool:
-    """Return whether kube-vip announces a Service and has annotated it."""
-    service = await stage.service(name)
-    keys = {key for keys in stage.kube_vip.announced.values() for key in keys}
-    return f"default/{name}" in keys and service is not None and service.metadata.annotation(KUBE_VIP_HOST) is not None
 
 
 @pytest.mark.guarantee("An announced address is never released")
@@ -119,20 +87,3 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     )
     await stage.change_service("web", {"metadata": {"finalizers": None}})
     await stage.gone("web")
-
-
-async def test_deletion_of_a_service_takes_three_writes(stage: Stage) -> None:
-    await stage.create_service("web")
-    await completed(stage, "web")
-    await caught_up(stage)
-    stage.guest_proxy.forget()
-    stage.harvester_proxy.forget()
-
-    await stage.delete_service("web")
-    await stage.gone("web")
-    await stage.nothing_left()
-    await caught_up(stage)
-
-    # Withdraw; then, after the deletion in Harvester, status and finalizer in one.
-    assert len(writes(stage.guest_proxy, "/services/web")) == 2
-    assert [record.method for record in writes(stage.harvester_proxy)] == ["DELETE"]

@@ -1,13 +1,8 @@
 """Services that share one address."""
 
-import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
-
 import pytest
 
 from devenv.stage import Stage, until
-from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     PRIMARY_SERVICE,
@@ -15,11 +10,9 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from tests.e2e.observing import announced, caught_up, ingress_of, writes
+from tests.e2e.observing import announced, ingress_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
-
-TEN = [f"copy-{number}" for number in range(10)]
 
 
 async def create(
@@ -63,48 +56,3 @@ async def test_tcp_and_udp_services_with_one_port_share_an_address(stage: Stage)
     await stage.delete_service("dns-udp")
     await stage.gone("dns-udp")
     await stage.nothing_left()
-
-
-async def test_one_of_ten_services_with_one_port_shares_the_address(stage: Stage) -> None:
-    await create(stage, "main", 80)
-    await stage.served("main")
-    stage.guest_proxy.forget()
-    await asyncio.gather(*(create(stage, name, 8080, of="default/main") for name in TEN))
-
-    async def all_decided() -> bool:
-        told = [await stage.told(name) for name in TEN]
-        return all(told)
-
-    await until(all_decided, within=60, what="word about all ten")
-    await caught_up(stage)
-    winners = [name for name in TEN if await is_served(stage, name)]
-    assert len(winners) == 1
-    # No one was served for a moment and lost it again.
-    ensured = [name for name in TEN if await stage.told(name, Reason.ENSURED)]
-    assert ensured == winners
-    assert len(writes(stage.guest_proxy, "/services/copy-")) <= 4 * len(TEN)
-
-    await stage.delete_service(winners[0])
-    await stage.gone(winners[0])
-
-    async def another() -> bool:
-        return any([await is_served(stage, name) for name in TEN])
-
-    await until(another, within=60, what="another winner")
-    await caught_up(stage)
-    assert sum([await is_served(stage, name) for name in TEN]) == 1
-    await delete_all(stage, TEN)
-
-
-async def is_served(stage: Stage, name: str) -> bool:
-    """Return whether a Service has an address."""
-    service = await stage.service(name)
-    return service is not None and bool(service.addresses)
-
-
-async def delete_all(stage: Stage, names: Sequence[str]) -> None:
-    """Delete Services, some of which may be gone."""
-    for name in names:
-        with suppress(NotFound):
-            await stage.delete_service(name)
-    await stage.gone(*names)

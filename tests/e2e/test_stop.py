@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-from pathlib import Path
 
 import pytest
-import yaml
 
 from devenv.ccm import CcmProcess
-from devenv.faults import Delay, Hang
+from devenv.faults import Hang
 from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from tests.e2e.observing import writes
@@ -30,10 +28,6 @@ async def stopped(stage: Stage, run: CcmProcess) -> None:
         os.killpg(run.pid, 0)
     lease = await stage.lease()
     assert lease.spec.holder_identity == ""
-
-
-async def test_idle_leader_releases_the_lease(stage: Stage, ccm: CcmProcess) -> None:
-    await stopped(stage, ccm)
 
 
 async def test_standby_exits_without_the_lease(stage: Stage, ccm: CcmProcess) -> None:
@@ -89,23 +83,6 @@ async def test_next_leader_continues_with_unfinished_services(stage: Stage, ccm:
     assert created <= {balancer.metadata.name for balancer in balancers}
 
 
-async def test_lease_is_released_after_the_response_to_the_last_write(stage: Stage, ccm: CcmProcess) -> None:
-    # Longer than the wait for running reconciles: the request continues.
-    slow = stage.harvester_proxy.inject(Delay(0.9), method="POST", path="/loadbalancers", times=1)
-    await stage.create_service("web")
-
-    async def sent() -> bool:
-        return slow.hits == 1
-
-    await until(sent, within=60, what="a load balancer on its way")
-    ccm.terminate(0)
-
-    assert await stage.ended(ccm) == 0
-    assert [write.status for write in writes(stage.harvester_proxy, "/loadbalancers")] == [201]
-    lease = await stage.lease()
-    assert lease.spec.holder_identity == ""
-
-
 async def test_lease_expires_when_the_last_write_gets_no_response(stage: Stage, ccm: CcmProcess) -> None:
     hung = stage.harvester_proxy.inject(Hang(), method="POST", path="/loadbalancers")
     await stage.create_service("web")
@@ -120,20 +97,3 @@ async def test_lease_expires_when_the_last_write_gets_no_response(stage: Stage, 
     assert "shutdown timed out" in ccm.log
     lease = await stage.lease()
     assert lease.spec.holder_identity != ""
-
-
-async def test_credential_for_another_namespace_ends_the_leader_and_releases_the_lease(
-    stage: Stage, tmp_path: Path
-) -> None:
-    document = yaml.safe_load(stage.scene.cloud_config.read_text())
-    path = tmp_path / "given"
-    path.write_text(yaml.safe_dump(document))
-    run = stage.run(cloud_config=path)
-    await stage.logged(run, "became leader")
-    document["contexts"][0]["context"]["namespace"] = "another"
-    path.write_text(yaml.safe_dump(document))
-
-    assert await stage.ended(run, within=60) == 1
-    assert "cluster replaced" in run.log
-    lease = await stage.lease()
-    assert lease.spec.holder_identity == ""

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from devenv.faults import Record
-from devenv.guestnodes import GuestNodes, name_of
+from devenv.guestnodes import GuestNodes
 from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
@@ -14,10 +13,9 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     LB_SERVICE_NAME,
     VM_NAME,
-    WORKLOAD_TYPE,
     Reason,
 )
-from tests.e2e.observing import caught_up, ingress_of, writes
+from tests.e2e.observing import ingress_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -46,18 +44,6 @@ async def balancer_of(stage: Stage, name: str) -> LoadBalancer:
         return balancers[0] if complete else None
 
     return await until(found, within=60, what=f"load balancer of {name} with an address")
-
-
-async def spec_of(stage: Stage, name: str) -> Json:
-    """Return ``spec`` of a Service's load balancer as it is stored now."""
-    document: Json = (await balancer_of(stage, name)).document()
-    spec: Json = document["spec"]
-    return spec
-
-
-def updates(stage: Stage) -> list[Record]:
-    """Return the successful updates of load balancers; others conflicted with Harvester's."""
-    return [one for one in writes(stage.harvester_proxy, BALANCERS) if one.method == "PUT" and one.status == 200]
 
 
 @pytest.mark.usefixtures("nodes")
@@ -109,44 +95,3 @@ async def test_fields_of_the_load_balancer_and_the_service(stage: Stage) -> None
     # Harvester may name the backends a moment later.
     assert ensured.message.partition(", backends ")[0] == "Ensured load balancer, address 127.77.0.2"
     assert [told.reason for told in await stage.told("web")] == [Reason.ENSURING, Reason.ENSURED]
-
-
-async def follows(stage: Stage, *backends: str) -> None:
-    """Return when exactly these VMs are backends; this took one write."""
-
-    async def selected() -> bool:
-        return bool((await spec_of(stage, "web"))["backendServerSelector"] == {VM_NAME: list(backends)})
-
-    await until(selected, within=60, what=f"backends {backends}")
-    await caught_up(stage)
-    assert len(updates(stage)) == 1
-    stage.harvester_proxy.forget()
-
-
-async def test_backends_follow_the_nodes_with_one_write_each(stage: Stage, nodes: GuestNodes) -> None:
-    await nodes.add(3, 4)
-    await stage.create_service("web", ports=[HTTP], annotations={WORKLOAD_TYPE: "vm"})
-    assert (await spec_of(stage, "web"))["backendServerSelector"] == {VM_NAME: [name_of(n) for n in (1, 2, 3, 4)]}
-    await caught_up(stage)
-    stage.harvester_proxy.forget()
-
-    excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
-    await nodes.change(1, {"metadata": {"labels": {excluded: ""}}})
-    await follows(stage, "node-2", "node-3", "node-4")
-    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule", "value": "1"}
-    await nodes.change(2, {"spec": {"taints": [taint]}})
-    await follows(stage, "node-3", "node-4")
-    await nodes.remove(3)
-    await follows(stage, "node-4")
-    assert await stage.told("web", Reason.BACKENDS_UNHEALTHY) == []
-
-    # An empty list would leave the old backends in place.
-    await nodes.remove(4)
-    await follows(stage, "no-node-of-this-cluster")
-    told = await stage.hears("web", Reason.BACKENDS_UNHEALTHY)
-    assert told.message.startswith("No Node of this cluster gets traffic: each is excluded")
-
-    await nodes.change(1, {"metadata": {"labels": {excluded: None}}})
-    await follows(stage, "node-1")
-    (service,) = await stage.served("web")
-    assert service.addresses == ("127.77.0.2",)

@@ -68,21 +68,6 @@ async def test_node_without_vm_is_deleted(stage: Stage, cluster: Cluster, vms: l
     assert sorted(cluster.nodes.get(f"w{n}") is not None for n in range(4)) == [False, True, True, True]
 
 
-async def test_deletion_is_blocked_while_more_nodes_lost_their_vm_than_have_one(
-    cluster: Cluster, vms: list[Machine]
-) -> None:
-    for vm in vms[:3]:
-        await cluster.machines.delete(vm)
-        await cluster.kubelets.report(vm.name, "Unknown")
-    for vm in vms[:3]:
-        assert f"kubectl delete node {vm.name}" in await cluster.hears(vm.name, "NodeDeletionBlocked")
-    assert all(cluster.node(vm.name) for vm in vms)
-    # Two VMs are restored with another UID.
-    await cluster.boot(vms[1], "10.0.0.2")
-    await cluster.boot(vms[2], "10.0.0.3")
-    assert "taken for this Node" in await cluster.hears("w1", "VMReplaced")
-
-
 @pytest.mark.guarantee("Deletions without a finalizer are rate-limited")
 async def test_one_node_is_deleted_per_minute(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
     lost = {vm.name for vm in vms[:2]}
