@@ -4,11 +4,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Ingress
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Wish
-from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_at_most, waits_for
+from harvester_ccm.plan.service.desired import Desired, Finalizer, Waiting, not_ready, waits_at_most, waits_for
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
@@ -36,16 +37,19 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
     """Wait while Harvester's load balancers or VMs cannot be read. Only a new Service is kept from kube-vip."""
     service = snapshot.service
     wish = HOLD if snapshot.is_new else LEAVE
-    if snapshot.harvester_known and not snapshot.is_leaving:
-        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish, look_again_after=1.0)
+    waits_for_vms = snapshot.harvester_known and not snapshot.is_leaving
     if has_our_address(service) and not snapshot.is_leaving:
         # For Services that have what they need, health checks and metrics report the outage.
-        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish)
-    problem = snapshot.harvester_problem
-    grace = UNAVAILABLE_GRACE_SECONDS if problem is None else 0.0
-    warning = harvester_unavailable(problem, service)
-    waiting = waits_at_most(grace, warning, snapshot, Phase.HARVESTER_UNKNOWN)
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish, look_again_after=1.0 if waits_for_vms else None)
+    problem = snapshot.machines_problem if waits_for_vms else snapshot.harvester_problem
+    waiting = waits_for_harvester(problem, snapshot, Phase.HARVESTER_UNKNOWN)
     return Desired(waiting.verdict, wish, look_again_after=waiting.look_again_after)
+
+
+def waits_for_harvester(problem: KubeError | None, snapshot: ServiceSnapshot, phase: Phase) -> Waiting:
+    """Return the verdict on a Service that waits until Harvester can be read; a request that failed is said at once."""
+    grace = UNAVAILABLE_GRACE_SECONDS if problem is None else 0.0
+    return waits_at_most(grace, harvester_unavailable(problem, snapshot.service), snapshot, phase)
 
 
 def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:

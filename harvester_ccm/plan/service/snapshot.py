@@ -157,6 +157,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: KubeError | None = None
     """Why they cannot be read now."""
+    machines_problem: KubeError | None = None
+    """Why the VMs or their instances cannot be listed, which have not been listed yet."""
     harvester_check: HarvesterCheck = HarvesterCheck.OURS
     """Whether a load balancer can be created in this Harvester, without those of the Service."""
     wall_time: str = ""
@@ -333,6 +335,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         last_announced_at=store.last_announced_at,
         harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
         harvester_problem=store.load_balancers.problem,
+        machines_problem=_machines_problem(store),
         harvester_check=_harvester_check(store, cluster, match, request),
     )
 
@@ -502,6 +505,11 @@ def _network_devices(store: ServiceStore) -> Mapping[str, str] | None:
 def _is_harvester_known(store: ServiceStore, expected_key: str) -> bool:
     # A load balancer that cannot be decoded exists, although it is not in the cache.
     return store.load_balancers.synced and expected_key not in store.load_balancers.unread
+
+
+def _machines_problem(store: ServiceStore) -> KubeError | None:
+    problems = [machines.problem for machines in (store.vms, store.vmis) if not machines.synced]
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _harvester_check(

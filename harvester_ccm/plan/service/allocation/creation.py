@@ -21,8 +21,8 @@ from harvester_ccm.plan.service.desired import (
 from harvester_ccm.plan.service.ineffective import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
-from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
-from harvester_ccm.plan.service.obstacles import while_waiting, without_load_balancer
+from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS, UNAVAILABLE_GRACE_SECONDS
+from harvester_ccm.plan.service.obstacles import waits_for_harvester, while_waiting, without_load_balancer
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import was_secondary
@@ -33,6 +33,12 @@ QUEUED_GRACE_SECONDS: Final = 60.0
 RIGHTS_SECONDS: Final = 1.0
 """Time after which a Service is planned again that waits until it is known in which pools it can request an address."""
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
+_RIGHTS_UNKNOWN: Final = EventMessage(
+    "Warning",
+    Reason.HARVESTER_UNAVAILABLE,
+    "Harvester has not answered in which IP pools an address can be requested",
+    "The log of the controller has the error of the review of its permissions",
+)
 CREATION_QUEUED: Final = EventMessage(
     "Warning",
     Reason.CREATION_QUEUED,
@@ -52,12 +58,12 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         return without_load_balancer(snapshot, waits_for(Reason.NODE_PORTS_PENDING))
     body = next_body(snapshot, is_vm=is_vm)
     if body is None:
-        return while_waiting(snapshot, Desired(waits_for(Reason.HARVESTER_UNAVAILABLE)))
+        waiting = waits_for_harvester(snapshot.machines_problem, snapshot, Phase.NEW)
+        return while_waiting(snapshot, Desired(waiting.verdict, look_again_after=waiting.look_again_after))
     answer = answer_to_request(snapshot)
     if answer.step is RequestStep.AWAIT_RIGHTS:
-        waits = Desired(
-            waits_for(Reason.HARVESTER_UNAVAILABLE), finalizer=Finalizer.ADD, look_again_after=RIGHTS_SECONDS
-        )
+        waiting = waits_at_most(UNAVAILABLE_GRACE_SECONDS, _RIGHTS_UNKNOWN, snapshot, Phase.NEW)
+        waits = Desired(waiting.verdict, finalizer=Finalizer.ADD, look_again_after=RIGHTS_SECONDS)
         return while_waiting(snapshot, waits)
     if answer.step is RequestStep.WAIT and answer.warning is not None:
         verdict = not_ready(answer.warning, snapshot)
