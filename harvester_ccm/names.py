@@ -93,8 +93,8 @@ LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
 """Service condition, set by this controller: `True` or `False`. Whether the Service has its load balancer. `reason` and
 `message` state why not, as the Event does."""
 SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
-"""Service finalizer, set by this controller. Keeps a deleted Service until its load balancer is deleted in
-Harvester."""
+"""Service finalizer, set by this controller. Keeps a deleted Service until Harvester deletes its load balancer: from
+then on, Harvester completes the deletion itself."""
 
 # kube-vip's; only ``plan.service.announcing`` reads and writes them.
 KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"

@@ -19,7 +19,7 @@ from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER, PRIMARY_SERVICE_LABEL, SERVICE_ANNOTATIONS
+from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER, PRIMARY_SERVICE, SERVICE_ANNOTATIONS
 from harvester_ccm.plan.node.vms import own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
@@ -41,7 +41,7 @@ SOON: Final = timedelta(days=7)
 """A token that expires within this time is a problem: it has to be renewed in time."""
 DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
-_SETTINGS: Final = tuple(key for key in SERVICE_ANNOTATIONS if key != PRIMARY_SERVICE_LABEL)
+_SETTINGS: Final = tuple(key for key in SERVICE_ANNOTATIONS if key != PRIMARY_SERVICE)
 """Keys that are settings as annotations, and nothing as labels."""
 _NODE_ADDRESS_REMEDY: Final = (
     "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "

@@ -15,6 +15,8 @@ from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
 
+_LONGEST_RENEWAL: Final = 60.0
+"""Seconds between two renewals by any holder that works, whatever duration it writes into the Lease."""
 LEASE_EXPIRED: Final = "LeaseExpired"
 """Reason of a Lease whose holder does not renew it."""
 OTHER_LEADER: Final = "OtherLeader"
@@ -58,8 +60,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         text = f"No replica of the controller leads. {_NOT_RECONCILED}"
         reason = StatusReason("NoLeader", text, PODS_COMMAND)
     elif _is_doubtful(lease, election) and lease == before:
-        text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
-        reason = StatusReason(LEASE_EXPIRED, text, PODS_COMMAND)
+        reason = _not_renewed(spec, election)
         since = spec.renew_time or ""
         spec = LeaseSpec()
     elif isinstance(lease, Lease) and not program_of_holder(lease, LEASE_HOLDER):
@@ -69,12 +70,23 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
 
 
+def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings) -> StatusReason:
+    """Return the problem of a Lease whose holder is gone: with a long duration, it keeps others waiting."""
+    text = f"{spec.holder_identity} has not renewed the Lease and does not lead."
+    duration = spec.lease_duration_seconds or 0
+    if duration <= _LONGEST_RENEWAL:
+        return StatusReason(LEASE_EXPIRED, f"{text} {_NOT_RECONCILED}", PODS_COMMAND)
+    text += f" It has a duration of {duration} s, for which no other replica leads. If that process is gone, delete it"
+    return StatusReason(LEASE_EXPIRED, text, f"kubectl -n {election.namespace} delete lease {election.name}")
+
+
 def _is_doubtful(lease: Lease | KubeError, election: LeaderElectionSettings) -> bool:
     """Return whether the renewal of a Lease is too long ago, or as far in the future, by the clock of this machine."""
     if isinstance(lease, KubeError) or not lease.spec.holder_identity:
         return False
     age = seconds_between(lease.spec.renew_time, datetime.now(UTC))
-    return age is not None and abs(age) > (lease.spec.lease_duration_seconds or election.lease_duration)
+    duration = lease.spec.lease_duration_seconds or election.lease_duration
+    return age is not None and abs(age) > min(duration, _LONGEST_RENEWAL)
 
 
 async def reports_of_controllers(settings: Settings, guest: ApiClient) -> list[RecordedEvent]:

@@ -141,7 +141,10 @@ class BalancerWrites:
         return written
 
     async def _replace(self, load_balancer: LoadBalancer, change: ChangeLoadBalancer) -> LoadBalancer:
-        """Read the whole load balancer, and write it back with the change. Raises NotFound and Conflict."""
+        """Read the whole load balancer, and write it back with the change. Raises NotFound and Conflict.
+
+        The cache has only what is read of it, and Harvester permits no patch.
+        """
         meta = load_balancer.metadata
         live = await self._harvester.get(WHOLE_LOAD_BALANCERS, meta.name, namespace=self._namespace)
         if live.metadata.resource_version != meta.resource_version:

@@ -93,8 +93,8 @@ def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
     address, holder = next(iter(snapshot.holders_of_new.items()))
     cause = f"Address {address} is not published, because {holder}"
     remedy = (
-        "Take it out of the range of the IP pool in Harvester, or of the DHCP server, then delete the Service and "
-        "create it again"
+        "Delete the Service, take the address out of the range of the IP pool in Harvester, or of the DHCP server, and "
+        "create the Service again: Harvester refuses to take out an address that is allocated"
     )
     verdict = not_ready(EventMessage("Warning", Reason.ADDRESS_IN_USE, cause, remedy), snapshot)
     return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD))

@@ -61,7 +61,8 @@ class Phase(StrEnum):
     has the requested address; CreationQueued and NodePortsPending without an Event."""
     OLD_TERMINATING = "OldTerminating"
     """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
-    finalizer from it. User: ReplacementPending after 30 s."""
+    finalizer from it. User: ReplacementPending after 30 s, or OldLoadBalancerTerminating if the Service never had an
+    address."""
     PENDING = "Pending"
     """The load balancer has no address; one that Harvester announces has none before the announcement. Ends: when it
     has an address, or when it is deleted because the Service requests another pool or network. User: NoMatchingPool,

@@ -289,6 +289,16 @@ def test_leader(run: Runner, serve: ClusterServer, seconds: float | None, holder
     assert result.code == bool(line)
 
 
+def test_lease_of_a_dead_holder_with_a_long_duration_is_to_be_deleted(run: Runner, serve: ClusterServer) -> None:
+    one = lease(120, "w1_x")
+    one["spec"]["leaseDurationSeconds"] = 86400
+    flags = [*serve(objects.home(), one), "--leader-elect-retry-period=100ms", "-o", "json"]
+    (problem,) = run("status", *flags).document["problems"]
+    assert problem["reason"] == "LeaseExpired"
+    assert "a duration of 86400 s" in problem["message"]
+    assert problem["command"] == "kubectl -n kube-system delete lease cloud-controller-manager"
+
+
 def test_json_and_yaml_are_the_document_of_the_text(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.home(), objects.lease(), objects.service(), objects.node())
     document = run("status", "-o", "json", *flags).document
