@@ -327,9 +327,13 @@ def _shown(seen: Seen, record: Record, announcer: Announcer) -> Next:
 def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
     """A touch is what kube-vip needs to announce the address again, and changes nothing where it does."""
     shown = _shown(seen, record, announcer)
-    if timers.touches >= len(TOUCH_SECONDS) and not timers.is_touch_refused:
-        return _with_record(shown, replace(record, step=Step.SHOWN))
-    return _with_touch(shown, timers)
+    if timers.touches < len(TOUCH_SECONDS) or timers.is_touch_refused:
+        return _with_touch(shown, timers)
+    if record.answers and not seen.node:
+        # This kube-vip notes its node when it announces an address, so it does not announce this one.
+        silent = replace(record, step=Step.PUBLISHED, again=True, needs_respelling=True)
+        return _with_record(_waiting(seen, silent, Timers(), announcer), silent)
+    return _with_record(shown, replace(record, step=Step.SHOWN))
 
 
 def _after_respelling(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:

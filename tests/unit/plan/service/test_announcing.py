@@ -433,6 +433,10 @@ SAME_ADDRESS: dict[str, tuple[Situation, str]] = {
         Situation(UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)),
         f"shown; noted; record: shown, {ADDRESS}, again",
     ),
+    "all touches, and a kube-vip that notes its node has noted nothing": (
+        Situation(RETURNING, replace(recorded(Step.ANNOUNCED), answers=True), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)),
+        f"waiting; receipt expected; record: published, {ADDRESS}, again, to respell, answers",
+    ),
     "another policy while the address is published": (
         Situation(replace(RETURNING, compared="Local IPv4 SingleStack"), DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5)),
         f"waiting; record: published, {ADDRESS}, again, Local IPv4 SingleStack",
