@@ -32,6 +32,8 @@ EXPECTED: Final = (
     "because it is being terminated",
     # Preflight looks for Events about the Lease, which only an administrator can read, and does without them in a pod.
     f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "events"',
+    # So do status and preflight for Leases of other controllers: the chart grants the one Lease only.
+    f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "leases"',
 )
 """Parts of refusals that mean no missing permission."""
 
