@@ -13,6 +13,8 @@ from tests.support.memory_server import Call, Document, MemoryClient, MemoryServ
 
 SCRAPER: Final = "token-of-prometheus"
 UNPRIVILEGED: Final = "token-of-another-account"
+IDENTITY: Final = {"uid": "uid-of-user", "groups": ["monitoring"], "extra": {"scopes": ["metrics"]}}
+"""What a token also says about its user."""
 
 
 class ReviewingServer(MemoryServer):
@@ -27,7 +29,7 @@ class ReviewingServer(MemoryServer):
         spec = body["spec"]
         if path.endswith("/tokenreviews"):
             is_known = spec["token"] in {SCRAPER, UNPRIVILEGED}
-            user = {"username": spec["token"].removesuffix("-rotated")}
+            user = {"username": spec["token"].removesuffix("-rotated"), **IDENTITY}
             return {"status": {"authenticated": is_known, "user": user}}
         return {"status": {"allowed": spec["user"] == SCRAPER}}
 
@@ -61,6 +63,15 @@ async def test_decisions_are_used_for_ten_seconds_and_not_longer() -> None:
         await asyncio.sleep(1)
         assert await status_for(reviewer, token) == status
         assert server.reviewed_tokens() == [token, token]
+
+
+@jumping_time
+async def test_permission_is_asked_for_the_whole_identity_of_the_user() -> None:
+    """A role can be bound to a group."""
+    server = ReviewingServer()
+    await status_for(AccessReviewer(MemoryClient(server, cluster="guest")), SCRAPER)
+    (asked,) = [call.body["spec"] for call in server.calls if call.path.endswith("/subjectaccessreviews")]
+    assert {key: asked[key] for key in IDENTITY} == IDENTITY
 
 
 @jumping_time

@@ -122,6 +122,17 @@ async def test_connected_guest_agent_wakes_nodes_that_nothing_else_identifies() 
     assert world.woken() == {"node": ["unknown"]}
 
 
+@pytest.mark.parametrize("collection", ["services", "load_balancers", "vms", "vmis"])
+async def test_list_that_addresses_of_nodes_depend_on_wakes_all_nodes(collection: str) -> None:
+    """A new Node is planned only once all of them are listed: the last list must not wait for the resync."""
+    world = World(QueueName.NODE)
+    put(world.caches.nodes, NODES, NODE)
+    world.woken()
+    for callback in getattr(world.caches, collection)._state_callbacks:
+        callback()
+    assert world.woken() == {"node": ["w1"]}
+
+
 async def test_change_of_a_load_balancer_wakes_its_service() -> None:
     world = World(QueueName.SERVICE)
     world.caches.services.observe(service())
