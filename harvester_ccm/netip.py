@@ -33,6 +33,18 @@ def plain_address(text: str) -> IPAddress:
     return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
 
 
+def address_in(text: str) -> IPAddress | None:
+    """Return the address that a text is, without a zone; None for any other text.
+
+    >>> address_in("::ffff:10.0.0.1"), address_in("web.example.org")
+    (IPv4Address('10.0.0.1'), None)
+    """
+    try:
+        return plain_address(text)
+    except ValueError:
+        return None
+
+
 def parse_range(text: str) -> IPNetwork:
     """Return the range of a prefix, or of a single address. Raises ValueError.
 

@@ -23,7 +23,7 @@ from harvester_ccm.names import (
     SERVICE_ANNOTATIONS,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.netip import plain_address
+from harvester_ccm.netip import address_in
 from harvester_ccm.redaction import cut
 
 _LOCAL_PROGRAMS: Final = IPv4Network("127.0.0.0/24")
@@ -347,9 +347,8 @@ def special_use(address: str) -> str:
     >>> special_use("127.0.0.1"), special_use("10.0.0.7")
     ('a loopback address', '')
     """
-    try:
-        parsed = plain_address(address)
-    except ValueError:
+    parsed = address_in(address)
+    if parsed is None:
         return ""
     if parsed.is_unspecified:
         return "the unspecified address"

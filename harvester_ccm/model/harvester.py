@@ -25,7 +25,7 @@ from harvester_ccm.kube.objects import (
     reducing_decoder,
 )
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CONTROLLER_FINALIZER, LB_KEYS, VM_KEYS
-from harvester_ccm.netip import plain_address
+from harvester_ccm.netip import address_in
 from harvester_ccm.redaction import cut
 
 MAX_ADDRESSES: Final = 256
@@ -72,11 +72,7 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
 
 def _address(text: str) -> str:
     """Return a text that is an IP address; empty for any other, which nobody can announce."""
-    try:
-        plain_address(text)
-    except ValueError:
-        return ""
-    return text
+    return "" if address_in(text) is None else text
 
 
 class AllocatedAddress(Model, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from harvester_ccm.model.core import Node, special_use
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, RangeSet, parse_range, plain_address
+from harvester_ccm.netip import IPAddress, IPNetwork, RangeSet, address_in, parse_range, plain_address
 from harvester_ccm.plan.node.messages import invalid_annotation
 from harvester_ccm.plan.node.patch import was_initialized
 from harvester_ccm.plan.node.vms import full_network, internal_ips_of, reported_addresses
@@ -148,9 +148,10 @@ def addresses_of(node: Node, vmi: VirtualMachineInstance) -> Iterator[str]:
     texts = [address for interface in vmi.interfaces for address in interface.addresses]
     texts += (node.metadata.annotation(PROVIDED_NODE_IP) or "").split(",")
     for text in texts:
+        address = address_in(text.strip())
         # A text that is no address is never used.
-        with suppress(ValueError):
-            yield str(plain_address(text.strip()))
+        if address is not None:
+            yield str(address)
     yield from internal_ips_of(node)
 
 
@@ -237,9 +238,8 @@ def _usable_addresses(texts: Iterable[str], unusable: dict[str, str]) -> tuple[I
     """Return the usable addresses without repetitions; add the others to ``unusable`` with the reason."""
     usable: dict[IPAddress, None] = {}
     for text in texts:
-        try:
-            address = plain_address(text)
-        except ValueError:
+        address = address_in(text)
+        if address is None:
             unusable[text] = "not an IP address"
             continue
         reason = special_use(str(address))

@@ -11,7 +11,6 @@ migration), which empties the mapping of the Go provider:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum, IntEnum, auto
 from typing import Final, Literal, Protocol
 from uuid import UUID, uuid5
@@ -25,7 +24,7 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, is_device, parse_provider_id, published_devices
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import GO_VM_ANNOTATION, NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR
-from harvester_ccm.netip import plain_address
+from harvester_ccm.netip import address_in
 from harvester_ccm.plan.node.patch import was_initialized
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -67,9 +66,10 @@ def internal_ips_of(node: Node) -> Iterator[str]:
     """Yield the InternalIPs in the status of a Node, each in its usual form."""
     for entry in node.status.addresses:
         if entry.type == "InternalIP":
+            address = address_in(entry.address)
             # Not all text in the status of a Node is an address.
-            with suppress(ValueError):
-                yield str(plain_address(entry.address))
+            if address is not None:
+                yield str(address)
 
 
 IDENTITY: Final = "identity"

@@ -15,7 +15,7 @@ from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Service, special_use
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.netip import IPAddress, plain_address
+from harvester_ccm.netip import address_in
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints
@@ -463,7 +463,7 @@ def addresses_read(seen: Seen) -> frozenset[str]:
 
 def _as_read(text: str) -> str:
     """Return an address as kube-vip reads it: an IPv4 address in the form of an IPv6 address is that IPv4 address."""
-    address = _address(text)
+    address = address_in(text)
     return text if address is None else str(address)
 
 
@@ -473,14 +473,7 @@ def _shows_held_address(store: ServiceStore, seen: Seen, own: frozenset[str]) ->
     A host name can stand for any address.
     """
     others = addresses_read(seen) - own - set(seen.leases) - {DHCP_ADDRESS}
-    return any(_address(text) is None or _holder_of(store, text) for text in others)
-
-
-def _address(text: str) -> IPAddress | None:
-    try:
-        return plain_address(text)
-    except ValueError:
-        return None
+    return any(address_in(text) is None or _holder_of(store, text) for text in others)
 
 
 def _other_load_balancers(
