@@ -238,7 +238,8 @@ class ClusterStore:
         notes = []
         for plural, answer in self.lists.items():
             if isinstance(answer, KubeError) and str(answer) != known:
-                remedy = ". preflight lists each missing permission with its effect" * isinstance(answer, Forbidden)
+                is_forbidden = isinstance(answer, Forbidden)
+                remedy = ". preflight lists each missing permission with its effect" if is_forbidden else ""
                 notes.append(f"cannot read {plural}: {answer}{remedy}")
             if isinstance(answer, Page):
                 notes += _unread_notes(plural, tuple(answer.unread.values()))

@@ -249,10 +249,8 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
         case CreateLoadBalancer(name=name, body=body):
             return _write(f"create LoadBalancer {name}", diff({}, body))
         case ChangeLoadBalancer(name=name):
-            claims = snapshot.match.candidates
-            current = next(
-                candidate.load_balancer for candidate in claims if candidate.load_balancer.metadata.name == name
-            )
+            known = [candidate.load_balancer for candidate in snapshot.match.candidates]
+            current = next(load_balancer for load_balancer in known if load_balancer.metadata.name == name)
             after = changed_document(current, planned)
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(load_balancer=load_balancer):

@@ -283,11 +283,11 @@ async def _check_clusters(context: CommandContext) -> list[Check]:
     with sign_of_life():
         async with AsyncExitStack() as stack:
             found = await asyncio.gather(*(_reach(where, context, latency, stack) for where in (HARVESTER, GUEST)))
-            reached = [one for _, one in found if one is not None]
-            of_servers = [_check_server(one, context.settings, latency) for one in reached]
+            reached = [cluster for _, cluster in found if cluster is not None]
+            of_servers = [_check_server(cluster, context.settings, latency) for cluster in reached]
             content = _check_content(context, *reached) if len(reached) == len(found) else _nothing()
             *results, of_content = await asyncio.gather(*of_servers, content)
-    by_cluster = {one.where: result for one, result in zip(reached, results, strict=True)}
+    by_cluster = {cluster.where: result for cluster, result in zip(reached, results, strict=True)}
     for where, (of_kubeconfig, _) in zip((HARVESTER, GUEST), found, strict=True):
         checks += [*of_kubeconfig, *by_cluster.get(where, ())]
     is_usable = all(check.check not in _UNUSABLE or check.result is not Result.FAILED for check in checks)

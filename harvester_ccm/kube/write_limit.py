@@ -32,8 +32,7 @@ class WriteRateLimiter:
     def delay(self, uid: str, *, is_urgent: bool = False) -> float:
         """Return the seconds until a write is allowed for the object with this UID.
 
-        An urgent write never waits, such as one for an object that is being deleted: its finalizer must not stay
-        because of earlier writes.
+        An urgent write never waits. The deletion of an object is urgent: earlier writes must not keep its finalizer.
         """
         if is_urgent or uid not in self._full_at:
             return 0.0

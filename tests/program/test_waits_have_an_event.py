@@ -1,4 +1,4 @@
-"""A Service waits for a request to Harvester that fails for ever: its condition and an Event say so."""
+"""A Service waits for a request to Harvester that never succeeds: its condition and an Event say so."""
 
 import asyncio
 

@@ -115,9 +115,9 @@ def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> RequestAnswer
             return RequestAnswer(RequestStep.WAIT, _in_use(request, _holder(snapshot, observed.pool)))
         case Standing.FREE:
             holder = _holder_of_free(snapshot, observed.pool)
-            return (
-                RequestAnswer(RequestStep.WAIT, _in_use(request, holder)) if holder else RequestAnswer(RequestStep.SEED)
-            )
+            if not holder:
+                return RequestAnswer(RequestStep.SEED)
+            return RequestAnswer(RequestStep.WAIT, _in_use(request, holder))
     return RequestAnswer(RequestStep.WAIT, _never_free(request, observed.pool, standing))
 
 

@@ -84,11 +84,7 @@ class Allocation(Struct, frozen=True):
     @property
     def is_refused(self) -> bool:
         """Whether Harvester certainly has no address for the load balancer."""
-        return self.stage in {
-            Stage.NO_MATCHING_POOL,
-            Stage.POOL_NOT_READY,
-            Stage.POOL_EXHAUSTED,
-        }
+        return self.stage in {Stage.NO_MATCHING_POOL, Stage.POOL_NOT_READY, Stage.POOL_EXHAUSTED}
 
     @property
     def is_in_progress(self) -> bool:
@@ -97,12 +93,7 @@ class Allocation(Struct, frozen=True):
         A failure that Harvester retries at once, because two of its writes conflicted, is not a response: the next
         creation would conflict as well.
         """
-        return self.stage in {
-            Stage.NOT_PROCESSED,
-            Stage.POOL_NOT_WRITTEN,
-            Stage.ALLOCATING,
-            Stage.DUPLICATE,
-        }
+        return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.DUPLICATE}
 
 
 class DeletionStep(StrEnum):
