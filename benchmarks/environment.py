@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from devenv.announcement import SERVICE_NAME_LABEL
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.audit import AuditLog
 from devenv.background import Background
 from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes
-from devenv.harvester.records import LOAD_BALANCERS, SERVICES
+from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
 from devenv.process import ChildProcess
 from devenv.stage import VM_NAMESPACE, Scene, until
 from devenv.watch import Document, Mirror, addresses_in, labels_of
@@ -120,6 +121,10 @@ class Environment:
         """Create Services of type LoadBalancer."""
         await self.each(lambda name: self.guest.create(SERVICES, service(name), namespace=NAMESPACE), names)
 
+    async def give_endpoints(self, names: Iterable[str]) -> None:
+        """Give Services a ready endpoint, as those of users have one."""
+        await self.each(lambda name: self.guest.create(SLICES, _slice(name), namespace=NAMESPACE), names)
+
     async def ready(self, names: Iterable[str]) -> float:
         """Return the loop time at which the last of the Services got its address. Raises TimeoutError."""
         chosen = set(names)
@@ -172,6 +177,18 @@ def service(name: str) -> Document:
         "kind": "Service",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": False},
+    }
+
+
+def _slice(name: str) -> Document:
+    """Return an EndpointSlice of a Service, with one Pod. It stays after the Service: nothing here collects garbage."""
+    return {
+        "apiVersion": SLICES.api_version,
+        "kind": SLICES.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {SERVICE_NAME_LABEL: name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.42.0.1"], "conditions": {"ready": True}}],
+        "ports": [{"name": "http", "port": 80}],
     }
 
 
