@@ -33,7 +33,7 @@ from harvester_ccm.plan.service.ownership.orphans import (
 )
 from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
 from harvester_ccm.plan.service.ownership.virtual_ips import VIRTUAL_IP
-from harvester_ccm.plan.service.scope import has_our_address, is_in_scope, primaries_of
+from harvester_ccm.plan.service.scope import is_in_scope, primaries_of, was_served
 from harvester_ccm.redaction import sanitize
 from harvester_ccm.remedies import credential_hint
 
@@ -357,7 +357,7 @@ def _without_endpoint(seen: Seen) -> Iterator[Fault]:
 
 def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
     """Return the node that kube-vip has noted for the present address of a Service; empty if there is none."""
-    if cluster.announcer is Announcer.OTHER or not has_our_address(service) or not is_in_scope(service, cluster):
+    if cluster.announcer is Announcer.OTHER or not was_served(service) or not is_in_scope(service, cluster):
         return ""
     note = read_seen(service)
     return note.node if note.status and note.read_address and not note.is_held else ""

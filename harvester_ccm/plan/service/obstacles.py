@@ -18,7 +18,7 @@ from harvester_ccm.plan.service.messages import (
 from harvester_ccm.plan.service.ownership.owner import foreign_warning
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
-from harvester_ccm.plan.service.scope import has_our_address, was_secondary
+from harvester_ccm.plan.service.scope import was_secondary, was_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady
@@ -38,7 +38,7 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
     service = snapshot.service
     wish = HOLD if snapshot.is_new else LEAVE
     waits_for_vms = snapshot.harvester_known and not snapshot.is_leaving
-    if has_our_address(service) and not snapshot.is_leaving:
+    if was_served(service) and not snapshot.is_leaving:
         # For Services that have what they need, health checks and metrics report the outage.
         return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish, look_again_after=1.0 if waits_for_vms else None)
     problem = snapshot.machines_problem if waits_for_vms else snapshot.harvester_problem
@@ -67,7 +67,7 @@ def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
 
 
 def _leave_if_served(snapshot: ServiceSnapshot) -> Wish:
-    return LEAVE if has_our_address(snapshot.service) else HOLD
+    return LEAVE if was_served(snapshot.service) else HOLD
 
 
 def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:

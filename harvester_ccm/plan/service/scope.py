@@ -199,8 +199,8 @@ def has_other_class(service: Service) -> bool:
     return service.spec.load_balancer_class not in (None, LOAD_BALANCER_CLASS)
 
 
-def has_our_address(service: Service) -> bool:
-    """Return whether the Service has an address and the finalizer: this controller, or the Go provider, served it."""
+def was_served(service: Service) -> bool:
+    """Return whether this controller or the Go provider served the Service: it has an address and the finalizer."""
     return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 

@@ -42,8 +42,8 @@ from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
     Role,
     Scope,
-    has_our_address,
     scope_of,
+    was_served,
 )
 from harvester_ccm.plan.service.sharing.ranking import Ranking
 from harvester_ccm.plan.service.store import BY_ADDRESS, BY_CLUSTER_IP, BY_SERVICE, Backends, ServiceStore
@@ -228,7 +228,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     @property
     def has_had_address(self) -> bool:
         """Whether the Service has had an address of a load balancer before, from this controller or another one."""
-        return has_our_address(self.service) if self.record is None else bool(self.record.address)
+        return was_served(self.service) if self.record is None else bool(self.record.address)
 
     @property
     def keeps_address(self) -> bool:

@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.messages import (
 from harvester_ccm.plan.service.obstacles import while_waiting, without_addresses
 from harvester_ccm.plan.service.ownership.owner import Mark, mark_of
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.scope import has_our_address
+from harvester_ccm.plan.service.scope import was_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 
@@ -67,7 +67,7 @@ def _is_retained(snapshot: ServiceSnapshot) -> bool:
     """
     is_of_go = mark_of(snapshot.load_balancer, snapshot.cluster) is Mark.NONE
     is_announced = not snapshot.seen.ignored and snapshot.service.addresses == (snapshot.seen.read_address,)
-    return snapshot.record is None and is_of_go and is_announced and has_our_address(snapshot.service)
+    return snapshot.record is None and is_of_go and is_announced and was_served(snapshot.service)
 
 
 def is_left_unprocessed(snapshot: ServiceSnapshot) -> bool:

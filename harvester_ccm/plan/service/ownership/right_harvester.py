@@ -12,7 +12,7 @@ from harvester_ccm.kube.errors import Forbidden
 from harvester_ccm.model.core import parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.ownership.owner import Mark, has_cluster_name, mark_of, service_key
-from harvester_ccm.plan.service.scope import has_our_address, is_in_scope, was_secondary
+from harvester_ccm.plan.service.scope import is_in_scope, was_secondary, was_served
 from harvester_ccm.plan.service.store import ServiceStore
 
 
@@ -77,6 +77,6 @@ def _has_our_vm(store: ServiceStore) -> bool:
 def _has_address_to_lose(store: ServiceStore, cluster: ClusterIdentity) -> bool:
     """Return whether a Service has an address from a load balancer of its own."""
     for service in store.services.all():
-        if has_our_address(service) and not was_secondary(service) and is_in_scope(service, cluster):
+        if was_served(service) and not was_secondary(service) and is_in_scope(service, cluster):
             return True
     return False
