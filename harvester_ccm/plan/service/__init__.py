@@ -18,6 +18,7 @@ Packages:
 * ``sharing``: one address for several Services.
 
 Modules for one situation each: ``switching`` (a change of the workload type), ``removal`` (the end of a Service),
-``obstacles`` (what keeps a Service from a load balancer), ``supported`` (what none can do). Texts are in ``messages``
-(answers of Harvester) and ``ineffective`` (annotations without effect).
+``obstacles`` (what keeps a Service from a load balancer), ``supported`` (what none can do). ``waiting`` says which
+address a Service keeps in all of them. Texts are in ``messages`` (answers of Harvester) and ``ineffective``
+(annotations without effect).
 """

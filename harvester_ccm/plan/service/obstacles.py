@@ -1,31 +1,24 @@
-"""Plans of Services that get no load balancer at the moment: others serve them, or something stands in the way."""
+"""Plans of Services that others serve, or that get no load balancer or no address because something prevents it."""
 
-from typing import Final
-
-from msgspec.structs import replace
-
-from harvester_ccm.kube.errors import KubeError
-from harvester_ccm.model.core import Ingress
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Wish
-from harvester_ccm.plan.service.desired import Desired, Finalizer, Waiting, not_ready, waits_at_most, waits_for
+from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
 from harvester_ccm.plan.service.messages import (
-    UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
-    harvester_unavailable,
 )
 from harvester_ccm.plan.service.ownership.owner import foreign_warning
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import was_secondary, was_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
-from harvester_ccm.plan.service.verdict import NotManaged, NotReady
-
-RECHECK_SECONDS: Final = 60.0
-"""Time after which a Service is planned again that waits for the right Harvester, or for its address to be free:
-nothing may wake it."""
+from harvester_ccm.plan.service.verdict import NotManaged
+from harvester_ccm.plan.service.waiting import (
+    RECHECK_SECONDS,
+    unpublished,
+    waits_for_harvester,
+    without_load_balancer,
+)
 
 
 def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
@@ -44,12 +37,6 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
     problem = snapshot.machines_problem if waits_for_vms else snapshot.harvester_problem
     waiting = waits_for_harvester(problem, snapshot, Phase.HARVESTER_UNKNOWN)
     return Desired(waiting.verdict, wish, look_again_after=waiting.look_again_after)
-
-
-def waits_for_harvester(problem: KubeError | None, snapshot: ServiceSnapshot, phase: Phase) -> Waiting:
-    """Return the verdict on a Service that waits until Harvester can be read; a request that failed is said at once."""
-    grace = UNAVAILABLE_GRACE_SECONDS if problem is None else 0.0
-    return waits_at_most(grace, harvester_unavailable(problem, snapshot.service), snapshot, phase)
 
 
 def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:
@@ -100,19 +87,6 @@ def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
     return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD))
 
 
-def unpublished(snapshot: ServiceSnapshot, desired: Desired) -> Desired:
-    """Return a state in which the Service does not get the address that it was given.
-
-    An address that is published and still allocated to the Service stays. So does a lease: kube-vip would get it again.
-    """
-    desired = replace(desired, look_again_after=RECHECK_SECONDS)
-    record = snapshot.record
-    allocated = snapshot.match.given | snapshot.primary_allocated
-    if record is not None and record.is_shown and record.address in allocated:
-        return replace(desired, wish=LEAVE)
-    return replace(desired, wish=HOLD, ingress=without_addresses(snapshot))
-
-
 def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
     """Create nothing until the Service is changed, and withdraw the address of an earlier load balancer."""
     service = snapshot.service
@@ -121,29 +95,3 @@ def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
     # Without a refusal, the annotation ipam is wrong, and the first problem says so.
     verdict = not_ready(refusal or request.problems[0], snapshot)
     return without_load_balancer(snapshot, verdict)
-
-
-def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desired:
-    """Return the state of a Service for which no load balancer can be created until it changes."""
-    return Desired(verdict, HOLD, ingress=without_addresses(snapshot))
-
-
-def while_waiting(snapshot: ServiceSnapshot, desired: Desired) -> Desired:
-    """Return a state in which the Service waits for an address from Harvester.
-
-    An address that this controller has published stays announced. While the load balancer is replaced, the status goes
-    on showing the address, because the Service gets it again. No other address is announced or shown: Harvester has
-    not allocated it.
-    """
-    if snapshot.keeps_address:
-        return replace(desired, wish=LEAVE)
-    record = snapshot.record
-    is_shown = record is not None and record.address in snapshot.service.addresses
-    is_replaced = is_shown and snapshot.request.ipam is Ipam.POOL
-    ingress = None if is_replaced else without_addresses(snapshot)
-    return replace(desired, wish=HOLD, ingress=ingress)
-
-
-def without_addresses(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
-    """Return the status without any address; None if it has none: a host name there is a user's."""
-    return () if snapshot.service.addresses else None

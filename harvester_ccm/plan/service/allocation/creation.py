@@ -22,11 +22,11 @@ from harvester_ccm.plan.service.ineffective import ignored_on_cluster_load_balan
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS, UNAVAILABLE_GRACE_SECONDS
-from harvester_ccm.plan.service.obstacles import waits_for_harvester, while_waiting, without_load_balancer
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.waiting import waits_for_harvester, while_waiting, without_load_balancer
 
 QUEUED_GRACE_SECONDS: Final = 60.0
 """Time after which the condition of a Service reports that its creation is queued."""

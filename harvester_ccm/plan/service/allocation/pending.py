@@ -28,11 +28,11 @@ from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_unavailable,
 )
-from harvester_ccm.plan.service.obstacles import while_waiting, without_addresses
 from harvester_ccm.plan.service.ownership.owner import Mark, mark_of
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import was_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.waiting import while_waiting, without_addresses
 
 
 def plan_pending(snapshot: ServiceSnapshot) -> Desired:

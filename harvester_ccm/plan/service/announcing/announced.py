@@ -19,9 +19,9 @@ from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import HOLD, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.load_balancer.specification import is_for_other_request, load_balancer_change
-from harvester_ccm.plan.service.obstacles import unpublished, without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready
+from harvester_ccm.plan.service.waiting import unpublished, without_addresses
 
 
 def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:

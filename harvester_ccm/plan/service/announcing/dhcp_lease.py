@@ -12,9 +12,9 @@ from harvester_ccm.plan.service.announcing.seen import LEASE_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change
-from harvester_ccm.plan.service.obstacles import without_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import Ready
+from harvester_ccm.plan.service.waiting import without_addresses
 
 LEASE_GRACE_SECONDS: Final = 30.0
 """Time that kube-vip can take to get a lease before an Event reports that none exists."""

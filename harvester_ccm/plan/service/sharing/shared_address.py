@@ -23,7 +23,6 @@ from harvester_ccm.plan.service.desired import (
 )
 from harvester_ccm.plan.service.ineffective import ignored_on_secondary
 from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
-from harvester_ccm.plan.service.obstacles import without_addresses
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import requested_network
 from harvester_ccm.plan.service.scope import is_in_scope, primary_label, was_secondary
@@ -31,6 +30,7 @@ from harvester_ccm.plan.service.sharing.permission import Sharing, sharing_of
 from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import Ready
+from harvester_ccm.plan.service.waiting import without_addresses
 
 PRIMARY_GRACE_SECONDS: Final = 60.0
 """Time for which a primary may have no address before its secondaries get an Event."""
