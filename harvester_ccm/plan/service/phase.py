@@ -19,8 +19,8 @@ from harvester_ccm.plan.service.supported import unsupported_reason
 class Phase(StrEnum):
     """The phases of a Service.
 
-    The docstring of each has three parts: what holds. Ends: what ends it. User: what the user sees, mostly a reason in
-    the condition, an Event and ``status``.
+    They stand in the order in which ``phase_of`` decides. The docstring of each has three parts: what holds. Ends: what
+    ends it. User: what the user sees, mostly a reason in the condition, an Event and ``status``.
     """
 
     NOT_OURS = "NotOurs"
@@ -63,16 +63,16 @@ class Phase(StrEnum):
     """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
     finalizer from it. User: ReplacementPending after 30 s, or OldLoadBalancerTerminating if the Service never had an
     address."""
+    ADDRESS_IN_USE = "AddressInUse"
+    """The Service has got an address that a Node, an API server or the cluster itself has. Ends: when that gives it up,
+    or with another address. User: AddressInUse."""
+    ANNOUNCED_BY_HARVESTER = "AnnouncedByHarvester"
+    """Harvester announces the address and forwards to the nodes. Ends: with a change of the Service, or with the loss
+    of the load balancer. User: Ready, or BackendsUnhealthy."""
     PENDING = "Pending"
     """The load balancer has no address; one that Harvester announces has none before the announcement. Ends: when it
     has an address, or when it is deleted because the Service requests another pool or network. User: NoMatchingPool,
     PoolExhausted or AllocationFailed at once; NotProcessed, Allocating or AnnouncementPending after 30 s."""
-    ADDRESS_IN_USE = "AddressInUse"
-    """The Service has got an address that a Node, an API server or the cluster itself has. Ends: when that gives it up,
-    or with another address. User: AddressInUse."""
-    SWITCHING = "Switching"
-    """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
-    the request back. User: the Event ChangingWorkloadType; ReplacementPending, and no traffic for some seconds."""
     OTHER_NETWORK = "OtherNetwork"
     """Harvester has allocated an address of another network than the Service requests, and nothing announces it. Ends:
     when the Service names a pool or requests another network: the load balancer is deleted. User:
@@ -81,9 +81,9 @@ class Phase(StrEnum):
     """Harvester has allocated the address, and kube-vip in this cluster announces it, or is to. Ends: with a change of
     the Service, or with the loss of the load balancer. User: Ready; before that Announcing, DHCPLeasePending
     or NetworkDeviceUnknown."""
-    ANNOUNCED_BY_HARVESTER = "AnnouncedByHarvester"
-    """Harvester announces the address and forwards to the nodes. Ends: with a change of the Service, or with the loss
-    of the load balancer. User: Ready, or BackendsUnhealthy."""
+    SWITCHING = "Switching"
+    """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
+    the request back. User: the Event ChangingWorkloadType; ReplacementPending, and no traffic for some seconds."""
 
 
 def phase_of(snapshot: ServiceSnapshot) -> Phase:

@@ -84,35 +84,22 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
     Phase.NAME_TAKEN: plan_name_taken,
     Phase.WRONG_HARVESTER: plan_wrong_harvester,
     Phase.ADDRESS_TAKEN: plan_address_taken,
-    Phase.ADDRESS_IN_USE: plan_address_in_use,
     Phase.UNSUPPORTED: plan_unsupported,
     Phase.NEW: plan_new,
     Phase.OLD_TERMINATING: plan_old_terminating,
+    Phase.ADDRESS_IN_USE: plan_address_in_use,
+    Phase.ANNOUNCED_BY_HARVESTER: plan_announced_by_harvester,
     Phase.PENDING: plan_pending,
-    Phase.SWITCHING: plan_switching,
     Phase.OTHER_NETWORK: plan_other_network,
     Phase.ANNOUNCED_BY_KUBE_VIP: plan_announced_by_kube_vip,
-    Phase.ANNOUNCED_BY_HARVESTER: plan_announced_by_harvester,
+    Phase.SWITCHING: plan_switching,
 }
 """The plan of each phase. No plan calls another one."""
 
-_ALONE: Final = frozenset(
-    {
-        Phase.NAME_TAKEN,
-        Phase.WRONG_HARVESTER,
-        Phase.ADDRESS_TAKEN,
-        Phase.ADDRESS_IN_USE,
-        Phase.UNSUPPORTED,
-        Phase.NEW,
-        Phase.OLD_TERMINATING,
-        Phase.PENDING,
-        Phase.SWITCHING,
-        Phase.OTHER_NETWORK,
-        Phase.ANNOUNCED_BY_KUBE_VIP,
-        Phase.ANNOUNCED_BY_HARVESTER,
-    }
+_NOT_ALONE: Final = frozenset(
+    {Phase.NOT_OURS, Phase.HARVESTER_UNKNOWN, Phase.LEAVING, Phase.SHARING, Phase.SHARING_PENDING}
 )
-"""Phases of a Service that has, or will have, a load balancer of its own."""
+"""Phases of a Service that has no load balancer of its own, or whose own one is not known or not wanted."""
 _PRESENT: Final = frozenset(
     {Phase.PENDING, Phase.OTHER_NETWORK, Phase.ANNOUNCED_BY_KUBE_VIP, Phase.ANNOUNCED_BY_HARVESTER}
 )
@@ -159,7 +146,7 @@ def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase
     if phase in _PRESENT:
         has_address = phase is not Phase.OTHER_NETWORK and bool(snapshot.load_balancer.allocated_ip)
         desired = desired.with_events(*_present_warnings(snapshot, has_address=has_address))
-    if phase not in _ALONE:
+    if phase in _NOT_ALONE:
         return desired
     desired = desired.with_events(*_request_warnings(snapshot))
     if not snapshot.request.primary:
