@@ -367,9 +367,6 @@ class Reason(StrEnum):
     )
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name. Fix:
     set `--former-cluster-names` if this cluster was renamed; give a clone its own address."""
-    NODE_PORTS_PENDING = "NodePortsPending", "Kubernetes to allocate node ports for the Service"
-    """No Event: a VM load balancer needs node ports. Fix: none; if it lasts, set `allocateLoadBalancerNodePorts` of the
-    Service to true."""
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
     """Warning: the old load balancer is still being deleted in Harvester. Fix: wait; if it lasts over a minute, check
     the finalizers of the load balancer in Harvester, and the Deployment `harvester-load-balancer`."""

@@ -17,7 +17,7 @@ from harvester_ccm.plan.service.waiting import (
     RECHECK_SECONDS,
     unpublished,
     waits_for_harvester,
-    without_load_balancer,
+    without_addresses,
 )
 
 
@@ -94,4 +94,4 @@ def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
     refusal = unsupported_reason(service, is_vm=request.wants_vm)
     # Without a refusal, the annotation ipam is wrong, and the first problem says so.
     verdict = not_ready(refusal or request.problems[0], snapshot)
-    return without_load_balancer(snapshot, verdict)
+    return Desired(verdict, HOLD, ingress=without_addresses(snapshot))

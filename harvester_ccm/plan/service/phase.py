@@ -58,7 +58,7 @@ class Phase(StrEnum):
     NEW = "New"
     """The Service has no load balancer, and nothing but a requested address prevents its creation. Ends: when it is
     created. User: the Event EnsuringLoadBalancer, or LoadBalancerLost if it had one; AddressInUse while something else
-    has the requested address; CreationQueued and NodePortsPending without an Event."""
+    has the requested address; CreationQueued without an Event."""
     OLD_TERMINATING = "OldTerminating"
     """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
     finalizer from it. User: ReplacementPending after 30 s, or OldLoadBalancerTerminating if the Service never had an

@@ -25,19 +25,13 @@ def unsupported_reason(service: Service, *, is_vm: bool) -> EventMessage | None:
             "RequireDualStack, asks for an IPv6 address, too",
             "Set it to PreferDualStack, and the Service is served on IPv4",
         )
-    if is_vm and not _has_node_ports(service):
+    if is_vm and not any(port.node_port for port in spec.ports):
+        # Kubernetes allocates node ports in the request that creates or changes a Service.
         return _unsupported(
             "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false",
             f"Set it to true, or set annotation {names.WORKLOAD_TYPE} to cluster",
         )
     return None
-
-
-def _has_node_ports(service: Service) -> bool:
-    """Return whether the Service has node ports, or Kubernetes will allocate them."""
-    if service.spec.allocate_load_balancer_node_ports is not False:
-        return True
-    return any(port.node_port for port in service.spec.ports)
 
 
 def _unsupported(cause: str, remedy: str) -> EventMessage:

@@ -12,7 +12,6 @@ from harvester_ccm.plan.service.messages import UNAVAILABLE_GRACE_SECONDS, harve
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.verdict import NotReady
 
 RECHECK_SECONDS: Final = 60.0
 """Time after which a Service is planned again that waits for the right Harvester, or for its address to be free:
@@ -52,11 +51,6 @@ def unpublished(snapshot: ServiceSnapshot, desired: Desired) -> Desired:
     if record is not None and record.is_shown and record.address in allocated:
         return replace(desired, wish=LEAVE)
     return replace(desired, wish=HOLD, ingress=without_addresses(snapshot))
-
-
-def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desired:
-    """Return the state of a Service for which no load balancer can be created until it changes."""
-    return Desired(verdict, HOLD, ingress=without_addresses(snapshot))
 
 
 def without_addresses(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:

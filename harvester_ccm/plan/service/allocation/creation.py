@@ -26,7 +26,7 @@ from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.waiting import waits_for_harvester, while_waiting, without_load_balancer
+from harvester_ccm.plan.service.waiting import waits_for_harvester, while_waiting
 
 QUEUED_GRACE_SECONDS: Final = 60.0
 """Time after which the condition of a Service reports that its creation is queued."""
@@ -54,8 +54,6 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
     A VM load balancer has to wait for the node ports of the Service, and for the list of VMs.
     """
     is_vm = snapshot.request.wants_vm
-    if is_vm and not vm_spec_of(snapshot):
-        return without_load_balancer(snapshot, waits_for(Reason.NODE_PORTS_PENDING))
     body = next_body(snapshot, is_vm=is_vm)
     if body is None:
         waiting = waits_for_harvester(snapshot.machines_problem, snapshot, Phase.NEW)
@@ -148,13 +146,12 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
 
 
 def next_body(snapshot: ServiceSnapshot, *, is_vm: bool) -> Document | None:
-    """Return a new load balancer of this type; None while its backends or node ports are not known."""
+    """Return a new load balancer of this type; None while its backends are not known."""
     service = snapshot.service
     request = snapshot.request
     cluster = snapshot.cluster
     if not is_vm:
         return new_load_balancer(service, request, cluster, {})
-    vm_spec = vm_spec_of(snapshot)
-    if not vm_spec or snapshot.backends is None:
+    if snapshot.backends is None:
         return None
-    return new_load_balancer(service, request, cluster, vm_spec)
+    return new_load_balancer(service, request, cluster, vm_spec_of(snapshot))

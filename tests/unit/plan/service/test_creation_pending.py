@@ -59,7 +59,6 @@ from tests.unit.plan.service.snapshots import (
     snapshot_in,
 )
 
-NO_NODE_PORTS_YET: Final = [{"port": 80}]
 REQUESTED: Final = service(spec={"loadBalancerIP": "10.0.0.7"})
 OTHER_POOL: Final = service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"})
 VM_WAITING: Final = service(ours=True, annotations={**SUPPRESSED, **VM})
@@ -100,7 +99,6 @@ CREATION: dict[str, World] = {
     "VM load balancer with a health check": World(
         service(ours=True, annotations={HEALTH_CHECK_PORT: "80", **SUPPRESSED})
     ),
-    "VM load balancer, no node ports yet": World(service(annotations=VM, ports=NO_NODE_PORTS_YET)),
     "VM load balancer, VMs not listed": World(service(annotations=VM), facts={"backends": None}),
     "VM load balancer, no node takes traffic": World(VM_WAITING, facts={"backends": ()}),
     "the load balancer vanished": World(served()),

@@ -38,12 +38,6 @@ ROWS: dict[str, tuple[Service, bool, str]] = {
         f"allocateLoadBalancerNodePorts is false. Set it to true, or set annotation {WORKLOAD_TYPE} to cluster",
     ),
     "one node port, VM load balancer": (service(**ONE_NODE_PORT), True, ""),
-    "node ports that are not allocated yet, VM load balancer": (service(ports=[{"port": 80}]), True, ""),
-    "node ports are requested, VM load balancer": (
-        service(ports=[{"port": 80}], spec={"allocateLoadBalancerNodePorts": True}),
-        True,
-        "",
-    ),
 }
 
 
