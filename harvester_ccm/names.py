@@ -368,11 +368,8 @@ class Reason(StrEnum):
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name. Fix:
     set `--former-cluster-names` if this cluster was renamed; give a clone its own address."""
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
-    """Warning: the old load balancer is still being deleted in Harvester. Fix: wait; if it lasts over a minute, check
-    the finalizers of the load balancer in Harvester, and the Deployment `harvester-load-balancer`."""
-    OLD_TERMINATING = "OldLoadBalancerTerminating", "the load balancer of an earlier Service of its name to be deleted"
-    """Warning: the load balancer of a deleted Service of this name is still being deleted in Harvester. Fix: wait; if
-    it lasts over a minute, check the finalizers of the load balancer in Harvester, and the Deployment
+    """Warning: the old load balancer, or that of an earlier Service of this name, is still being deleted in Harvester.
+    Fix: wait; if it lasts over a minute, check the finalizers of the load balancer in Harvester, and the Deployment
     `harvester-load-balancer`."""
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
     """Warning: no load balancer of Harvester can serve the Service as it is. Fix: change the Service as the message

@@ -127,7 +127,7 @@ async def test_foreign_finalizer_on_a_load_balancer_is_removed_as_the_problem_sa
     await stage.delete_service("web")
     await stage.gone("web")
     await stage.create_service("web")
-    row = await screen.problem("Service default/web", Reason.OLD_TERMINATING, FINALIZER)
+    row = await screen.problem("Service default/web", Reason.REPLACEMENT_PENDING, FINALIZER)
 
     await in_harvester(stage, edit_command(row["message"]), editor_with(stage.directory, f"\\,{FINALIZER},d"))
 

@@ -61,8 +61,7 @@ class Phase(StrEnum):
     has the requested address; CreationQueued without an Event."""
     OLD_TERMINATING = "OldTerminating"
     """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
-    finalizer from it. User: ReplacementPending after 30 s, or OldLoadBalancerTerminating if the Service never had an
-    address."""
+    finalizer from it. User: ReplacementPending after 30 s."""
     ADDRESS_IN_USE = "AddressInUse"
     """The Service has got an address that a Node, an API server or the cluster itself has. Ends: when that gives it up,
     or with another address. User: AddressInUse."""

@@ -137,9 +137,7 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
         f"Load balancer {load_balancer.metadata.name} is still being deleted in Harvester; a new one is created "
         "afterwards"
     )
-    # A Service that never had an address may still request one, so its condition must not say that it is replaced.
-    reason = Reason.REPLACEMENT_PENDING if snapshot.has_had_address else Reason.OLD_TERMINATING
-    warning = EventMessage("Warning", reason, cause, deletion_remedy(load_balancer))
+    warning = EventMessage("Warning", Reason.REPLACEMENT_PENDING, cause, deletion_remedy(load_balancer))
     waiting = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
     desired = Desired(waiting.verdict, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
     return while_waiting(snapshot, desired)
