@@ -22,7 +22,7 @@ from harvester_ccm.plan.service.load_balancer.vm_spec import ports_left_out, vm_
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
+from harvester_ccm.plan.service.verdict import Ready, Verdict
 from harvester_ccm.redaction import sanitize
 
 UPDATE_AFTER_SECONDS: Final = 10.0
@@ -102,14 +102,6 @@ def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     refused = refused_ports_warning(snapshot.service, ports_left_out(snapshot))
     if refused is not None:
         return not_ready(refused, snapshot)
-    if _stays_unhealthy(snapshot, load_balancer):
-        # While Harvester reports another problem, the last known state of the backends stays.
-        condition = snapshot.service.ready_condition
-        message = ""
-        if condition is not None:
-            message = condition.message
-        known = EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, message)
-        return NotReady(Reason.BACKENDS_UNHEALTHY, known, changes_condition=False, emits_event=False)
     return Ready((load_balancer.address,), _ready_message(snapshot, load_balancer))
 
 
@@ -141,11 +133,3 @@ def _seconds_of_first_checks(snapshot: ServiceSnapshot, load_balancer: LoadBalan
         needed += check.success_threshold * check.period_seconds + check.timeout_seconds
     left = needed - snapshot.waited(Phase.ANNOUNCED_BY_HARVESTER)
     return left if left > 0 else None
-
-
-def _stays_unhealthy(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
-    condition = snapshot.service.ready_condition
-    ready = load_balancer.ready
-    was_unhealthy = condition is not None and condition.reason == Reason.BACKENDS_UNHEALTHY
-    is_ready = ready is not None and ready.status == "True"
-    return was_unhealthy and not is_ready

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harvester_ccm.model.core import NODES, ServiceCondition
+from harvester_ccm.model.core import NODES
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
     HEALTH_CHECK_PERIOD,
@@ -17,10 +17,8 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_UPDATE_AFTER_CREATE,
-    LOAD_BALANCER_READY,
     VM_NAME,
     WORKLOAD_TYPE,
-    Reason,
 )
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of, listeners
 from tests.support.builders import ADDRESS, DELETED_AT, LB_NAME, SUPPRESSED, VM_SPEC, allocated, served, service
@@ -51,18 +49,6 @@ CHECK_ANNOTATIONS: Final = {
     HEALTH_CHECK_PERIOD: "10",
 }
 RECREATED: Final = allocated(spec=VM_SPEC, annotations={LB_UPDATE_AFTER_CREATE: "true"})
-KNOWN_UNHEALTHY: Final = replace(
-    HOSTED,
-    status=replace(
-        HOSTED.status,
-        conditions=(
-            ServiceCondition(
-                type=LOAD_BALANCER_READY, status="False", reason=Reason.BACKENDS_UNHEALTHY, message="No node answers"
-            ),
-        ),
-    ),
-)
-"""A Service without healthy backends."""
 
 PLANS: dict[str, World] = {
     "an address since": World(service(ours=True, annotations={**SUPPRESSED, **VM}), (VM_LOAD_BALANCER,)),
@@ -99,10 +85,6 @@ PLANS: dict[str, World] = {
         (allocated(spec={**VM_SPEC, "healthCheck": CHECK}, message=NOT_HEALTHY),),
         {"waited": 10.0},
     ),
-    "unhealthy before, and Harvester reports another problem": World(
-        KNOWN_UNHEALTHY, (allocated(spec=VM_SPEC, message="service is waiting for external IP"),), {"waited": 99.0}
-    ),
-    "unhealthy before, and healthy again": World(KNOWN_UNHEALTHY, (VM_LOAD_BALANCER,)),
     "Harvester reports a problem that is not about backends": World(
         HOSTED, (allocated(spec=VM_SPEC, message="service is waiting for external IP"),), {"waited": 99.0}
     ),
