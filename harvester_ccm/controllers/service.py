@@ -5,7 +5,7 @@ write of the plan. A reconcile never waits for Harvester: what has to happen the
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import structlog
@@ -44,7 +44,7 @@ from harvester_ccm.plan.service.desired import (
     Write,
     not_ready,
 )
-from harvester_ccm.plan.service.load_balancer.refused import Ports, port_of, refused_part
+from harvester_ccm.plan.service.load_balancer.refused import Listeners, Ports, port_of, refused_by
 from harvester_ccm.plan.service.messages import Target, failure_event
 from harvester_ccm.plan.service.ownership.claims import claim_events, shows_address_of_others
 from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
@@ -240,7 +240,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         try:
             await self._writes.send(write, snapshot)
         except KubeError as error:
-            if self._leaves_out_refused_part(error, write, snapshot):
+            if self._leaves_out_listeners(error, write, snapshot):
                 return
             event = self._report(error, write, snapshot)
             if event is not None:
@@ -248,18 +248,16 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             raise
         self._note_accepted_listeners(write, snapshot)
 
-    def _leaves_out_refused_part(self, error: KubeError, write: Write, snapshot: ServiceSnapshot) -> bool:
-        """Return whether Harvester rejected only a part of a load balancer, which the next plan leaves out."""
-        spec = _spec_of(write)
-        if not spec or not isinstance(error, AdmissionDenied):
+    def _leaves_out_listeners(self, error: KubeError, write: Write, snapshot: ServiceSnapshot) -> bool:
+        """Return whether Harvester rejected only some listeners, which the next plan leaves out."""
+        if not isinstance(error, AdmissionDenied):
             return False
-        state = snapshot.remembered
         checked_port = snapshot.request.health_check.get("port", 0)
-        part = refused_part(str(error), spec, state.refused, checked_port=checked_port, now=snapshot.now)
-        if part is None:
+        refused = refused_by(str(error), _listeners_of(write), checked_port=checked_port, now=snapshot.now)
+        if refused is None:
             return False
-        log.warning("part of the load balancer rejected", service=snapshot.service.metadata.key, error=str(error))
-        state.refused = part
+        log.warning("listeners rejected by Harvester", service=snapshot.service.metadata.key, error=str(error))
+        snapshot.remembered.refused = refused
         self._wake_secondaries(snapshot)
         return True
 
@@ -346,18 +344,16 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             await self._writes.report(failed_condition(verdict, snapshot), snapshot)
 
 
-def _spec_of(write: Write) -> Mapping[str, Any]:
-    """Return the fields of the specification of a load balancer in a write; empty for other writes."""
+def _listeners_of(write: Write) -> Listeners:
+    """Return the listeners in a write; empty for one without any."""
     match write:
         case CreateLoadBalancer(body=body):
-            return cast("Mapping[str, Any]", body["spec"])
+            spec = cast("Mapping[str, Any]", body["spec"])
         case ChangeLoadBalancer(spec=spec):
-            return spec
-    return {}
-
-
-def _listeners_of(write: Write) -> Sequence[Mapping[str, Any]]:
-    return _spec_of(write).get("listeners") or ()
+            pass
+        case _:
+            return ()
+    return cast("Listeners", spec.get("listeners") or ())
 
 
 def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:

@@ -15,7 +15,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NODE_DRIVER, SERVICE_FINALIZER, VM_CLUSTER, VM_CREATOR, Reason
-from harvester_ccm.plan.service.load_balancer.refused import NO_RUNNING_VM, SAME_NUMBER_REMEDY
+from harvester_ccm.plan.service.load_balancer.refused import SAME_NUMBER, SAME_NUMBER_REMEDY
 from harvester_ccm.remedies import problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
@@ -272,12 +272,12 @@ _REJECTIONS: Final = (
         "give one VM of this cluster the labels of such a VM, with the kubeconfig of Harvester",
     ),
     _Rejection(
-        (NO_RUNNING_VM,),
+        ("no virtual machine instance matched",),
         "Harvester before 1.4 takes load balancers only while a VM runs in their namespace, and for VM load balancers "
         "one of their backends: start a VM of this cluster, check the namespace in the cloud-config, or update "
         "Harvester to 1.4",
     ),
-    _Rejection(("has duplicate port", "has duplicate backend port"), SAME_NUMBER_REMEDY),
+    _Rejection(SAME_NUMBER, SAME_NUMBER_REMEDY),
     _Rejection(
         ("exceeded quota",),
         "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of the VMs, or "

@@ -69,7 +69,7 @@ class ServiceState(Struct, gc=False):
     not_stored: dict[str, object] = field(default_factory=dict)
     """Fields of the load balancer that Harvester did not store, with the value that was sent: it is not sent again."""
     refused: Refused = Refused()
-    """What Harvester rejected of the load balancer, and is left out of it."""
+    """The listeners that Harvester rejected, and that are left out of the load balancer."""
     endpoints: Endpoints = Endpoints()
     """The endpoints of the Service, if they were read since then."""
     refused_seed: RefusedSeed | None = None

@@ -2,11 +2,9 @@
 
 from typing import Final
 
-from msgspec.structs import replace
-
-from harvester_ccm.model.event import EventMessage, abbreviate
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, VM_NAME, Reason
+from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
 from harvester_ccm.plan.service.allocation.state import Stage
 from harvester_ccm.plan.service.announcing.address_events import (
     address_event,
@@ -16,7 +14,7 @@ from harvester_ccm.plan.service.announcing.address_events import (
 )
 from harvester_ccm.plan.service.announcing.sequence import Annotations, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
-from harvester_ccm.plan.service.load_balancer.refused import NO_BACKEND_SELECTOR, refused_ports_warning
+from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change
 from harvester_ccm.plan.service.load_balancer.vm_spec import ports_left_out, vm_spec_of
 from harvester_ccm.plan.service.messages import backends_warning
@@ -77,22 +75,10 @@ def _seconds_until_update(snapshot: ServiceSnapshot, load_balancer: LoadBalancer
     return UPDATE_AFTER_SECONDS - snapshot.waited(Phase.ANNOUNCED_BY_HARVESTER)
 
 
-def _no_backend(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage:
-    """Return the Warning about a Service without a node that may get traffic."""
-    if not snapshot.remembered.refused.holds_for("backendServerSelector", NO_BACKEND_SELECTOR, snapshot.now):
-        return _NO_BACKEND
-    former = (load_balancer.spec.backend_server_selector or {}).get(VM_NAME) or ()
-    cause = (
-        f"{_NO_BACKEND.cause}. Traffic still goes to {abbreviate(former)}: Harvester before 1.4 takes no load balancer "
-        "that selects no running VM"
-    )
-    return replace(_NO_BACKEND, cause=cause, remedy="To end that, stop these VMs, or update Harvester to 1.4")
-
-
 def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends == ():
-        return not_ready(_no_backend(snapshot, load_balancer), snapshot)
+        return not_ready(_NO_BACKEND, snapshot)
     conflict = allocated_twice(snapshot, load_balancer)
     if conflict is not None and has_older_twin(snapshot, load_balancer):
         return not_ready(conflict, snapshot)

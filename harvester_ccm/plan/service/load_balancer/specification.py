@@ -173,22 +173,21 @@ def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:
 def _spec_difference(
     current: LoadBalancer, wanted: Mapping[str, object], snapshot: ServiceSnapshot
 ) -> dict[str, object]:
-    """Return the fields of the specification that differ, without those that Harvester did not store or rejected."""
+    """Return the fields of the specification that differ, without those that Harvester did not store."""
     if not wanted:
         return {}
     present = cast("Document", current.document().get("spec") or {})
     return {
         key: value
         for key, value in wanted.items()
-        if not _covers(present.get(key), value) and not _is_given_up(key, value, snapshot)
+        if not _covers(present.get(key), value) and not _is_dropped(key, value, snapshot)
     }
 
 
-def _is_given_up(name: str, value: object, snapshot: ServiceSnapshot) -> bool:
-    """Return whether Harvester did not store a field with this value, or rejected it."""
-    remembered = snapshot.remembered
-    is_not_stored = name in remembered.not_stored and remembered.not_stored[name] == value
-    return is_not_stored or remembered.refused.holds_for(name, value, snapshot.now)
+def _is_dropped(name: str, value: object, snapshot: ServiceSnapshot) -> bool:
+    """Return whether Harvester did not store a field with this value."""
+    not_stored = snapshot.remembered.not_stored
+    return name in not_stored and not_stored[name] == value
 
 
 def _covers(present: object, wanted: object) -> bool:

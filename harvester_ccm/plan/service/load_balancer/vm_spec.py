@@ -9,10 +9,12 @@ from typing import Final
 from harvester_ccm.model.core import Node, Service, ServicePort
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, VM_NAME
 from harvester_ccm.plan.service.desired import Document
-from harvester_ccm.plan.service.load_balancer.refused import NO_BACKEND, Ports, port_of
+from harvester_ccm.plan.service.load_balancer.refused import Ports, port_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.store import Backends
 
+NO_BACKEND: Final = "no-node-of-this-cluster"
+"""Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """Values of a label that mean false, as in Go."""
 
@@ -22,7 +24,7 @@ def vm_spec_of(snapshot: ServiceSnapshot) -> Document:
     entries = listeners(snapshot.service, snapshot.own_ranking.shared_ports)
     if not entries:
         return {}
-    left_out = _left_out(entries, snapshot)
+    left_out = snapshot.remembered.refused.left_out_of(entries, snapshot.now)
     entries = [entry for entry in entries if port_of(entry) not in left_out]
     spec: Document = {"listeners": entries, "healthCheck": dict(snapshot.request.health_check) or None}
     if snapshot.backends is not None:
@@ -30,17 +32,12 @@ def vm_spec_of(snapshot: ServiceSnapshot) -> Document:
     return spec
 
 
-def _left_out(entries: list[dict[str, object]], snapshot: ServiceSnapshot) -> Ports:
-    """Return the ports without a listener, because Harvester rejected the list with it."""
-    refused = snapshot.remembered.refused
-    return refused.ports if refused.holds_for("listeners", entries, snapshot.now) else frozenset()
-
-
 def ports_left_out(snapshot: ServiceSnapshot) -> Ports:
     """Return the ports of the Service, and of those that share its address, for which Harvester takes no listener."""
-    if not snapshot.remembered.refused.ports:
+    refused = snapshot.remembered.refused
+    if not refused.ports:
         return frozenset()
-    return _left_out(listeners(snapshot.service, snapshot.own_ranking.shared_ports), snapshot)
+    return refused.left_out_of(listeners(snapshot.service, snapshot.own_ranking.shared_ports), snapshot.now)
 
 
 def listeners(service: Service, shared_ports: Iterable[ServicePort]) -> list[dict[str, object]]:
