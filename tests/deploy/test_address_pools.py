@@ -198,7 +198,7 @@ async def test_controller_requests_an_address_with_these_permissions(client: Api
     version = observed.pool.metadata.resource_version
     write = SeedPool("lan", version, "10.0.1.41", "tenant-a/web")
     requested = await pools.request(write)
-    assert standing_of(requested, "10.0.1.41", "tenant-a/web") is Standing.SEEDED
+    assert standing_of(requested, "10.0.1.41", "tenant-a/web") is Standing.DECIDED
     with pytest.raises(Conflict):
         await pools.request(write)
     with pytest.raises(Forbidden):

@@ -93,24 +93,15 @@ class RefusedSeed(Struct, frozen=True):
 class Standing(StrEnum):
     """What a pool says about an address that a load balancer, which does not exist yet, is to get."""
 
-    MISSING = auto()
-    """There is no such pool."""
-    NOT_READY = auto()
-    """Harvester cannot allocate any address of the pool."""
-    OUTSIDE = auto()
-    """The address is in no range."""
-    GATEWAY = auto()
-    NETWORK = auto()
-    """The address is the network address of a subnet."""
-    BROADCAST = auto()
-    BOOKED = auto()
-    """The load balancer has an address in the pool already: with another one, it would have two."""
-    REMEMBERED = auto()
-    """The load balancer had another address of the pool, and gets that again."""
+    ABSENT = auto()
+    """There is no such pool, or Harvester cannot allocate any address of it."""
+    DECIDED = auto()
+    """The pool names an address for the load balancer, perhaps another one: that is what the load balancer gets."""
     IN_USE = auto()
     """Another load balancer has the address."""
-    SEEDED = auto()
-    """The load balancer gets the address when it is created."""
+    OUTSIDE = auto()
+    """Harvester never allocates the address: it is in no range, or the gateway, the network or the broadcast address
+    of a subnet."""
     FREE = auto()
 
 
@@ -118,32 +109,22 @@ def standing_of(observed: ObservedPool, address: str, owner: str) -> Standing:
     """Return what a pool says about an address (IPv4) for the load balancer ``owner`` (``namespace/name``)."""
     pool = observed.pool
     if pool is None:
-        return Standing.MISSING
-    if owner in pool.allocated.values():
-        return Standing.BOOKED
-    remembered = [remembered for remembered, name in pool.history.items() if name == owner]
-    if remembered:
-        return Standing.SEEDED if remembered == [address] else Standing.REMEMBERED
+        return Standing.ABSENT
+    if owner in pool.allocated.values() or owner in pool.history.values():
+        return Standing.DECIDED
     if not pool.is_usable:
-        return Standing.NOT_READY
+        return Standing.ABSENT
     if address in pool.allocated:
         return Standing.IN_USE
-    return _place_of(IPv4Address(address), pool)
+    return Standing.FREE if _has(pool, IPv4Address(address)) else Standing.OUTSIDE
 
 
-def _place_of(address: IPv4Address, pool: IPPool) -> Standing:
-    """Return whether Harvester can allocate a free address of the pool."""
+def _has(pool: IPPool, address: IPv4Address) -> bool:
+    """Return whether Harvester can allocate the address, if it is free."""
     spans = list(_spans(pool))
-    if any(address == span.gateway for span in spans):
-        return Standing.GATEWAY
-    for span in spans:
-        if address == span.network:
-            return Standing.NETWORK
-        if address == span.broadcast:
-            return Standing.BROADCAST
-    if any(span.first <= address <= span.last for span in spans):
-        return Standing.FREE
-    return Standing.OUTSIDE
+    if any(address in span.reserved for span in spans):
+        return False
+    return any(span.first <= address <= span.last for span in spans)
 
 
 def ranges_text(pool: IPPool) -> list[str]:
@@ -156,33 +137,24 @@ class _Span(Struct, frozen=True):
 
     first: IPv4Address
     last: IPv4Address
-    gateway: IPv4Address | None
-    network: IPv4Address | None
-    """The network address, and the broadcast address, of the subnet; None if it has none."""
-    broadcast: IPv4Address | None
+    reserved: frozenset[IPv4Address]
+    """The gateway, and the network address and the broadcast address of the subnet if it has these."""
 
     @classmethod
     def of(cls, entry: AddressRange) -> Self:
         """Return the range of an entry. Raises ValueError if it is none, or one of IPv6."""
         subnet = IPv4Network(entry.subnet, strict=False)
-        has_host_part = subnet.prefixlen < _POINT_TO_POINT
         first, last = subnet[0], subnet[-1]
-        gateway = None
+        reserved = {IPv4Address(entry.gateway)} if entry.gateway else set()
         if subnet.num_addresses > 1:
-            gateway = subnet[1]
             first = subnet[1]
-        if has_host_part:
+            reserved = reserved or {subnet[1]}
+        if subnet.prefixlen < _POINT_TO_POINT:
+            reserved.update((subnet[0], subnet[-1]))
             last = subnet[-2]
         first = IPv4Address(entry.range_start) if entry.range_start else first
         last = IPv4Address(entry.range_end) if entry.range_end else last
-        gateway = IPv4Address(entry.gateway) if entry.gateway else gateway
-        return cls(
-            first=min(first, last),
-            last=max(first, last),
-            gateway=gateway,
-            network=subnet[0] if has_host_part else None,
-            broadcast=subnet[-1] if has_host_part else None,
-        )
+        return cls(min(first, last), max(first, last), frozenset(reserved))
 
 
 def _spans(pool: IPPool) -> Iterator[_Span]:

@@ -105,12 +105,13 @@ def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
 def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> RequestAnswer:
     """Return what becomes of a request by the state of the pool."""
     request = snapshot.request
-    standing = standing_of(observed, request.address, _owner(snapshot))
-    match standing:
-        case Standing.SEEDED | Standing.BOOKED | Standing.REMEMBERED:
+    match standing_of(observed, request.address, _owner(snapshot)):
+        case Standing.DECIDED:
             return _CREATE
-        case Standing.MISSING | Standing.NOT_READY:
+        case Standing.ABSENT:
             return RequestAnswer(RequestStep.WAIT, _no_pool(request))
+        case Standing.OUTSIDE:
+            return RequestAnswer(RequestStep.WAIT, _never_free(request, observed.pool))
         case Standing.IN_USE:
             return RequestAnswer(RequestStep.WAIT, _in_use(request, _holder(snapshot, observed.pool)))
         case Standing.FREE:
@@ -118,7 +119,6 @@ def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> RequestAnswer
             if not holder:
                 return RequestAnswer(RequestStep.SEED)
             return RequestAnswer(RequestStep.WAIT, _in_use(request, holder))
-    return RequestAnswer(RequestStep.WAIT, _never_free(request, observed.pool, standing))
 
 
 def _holder(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
@@ -163,17 +163,12 @@ def _no_pool(request: Request) -> EventMessage:
     return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy)
 
 
-def _never_free(request: Request, pool: IPPool | None, standing: Standing) -> EventMessage:
+def _never_free(request: Request, pool: IPPool | None) -> EventMessage:
     """Return the Warning about an address that Harvester never allocates of this pool."""
     ranges = abbreviate(ranges_text(pool)) if pool is not None else ""
-    known = {
-        Standing.GATEWAY: ", without the gateway, which this is",
-        Standing.NETWORK: ", without the network address, which this is",
-        Standing.BROADCAST: ", without the broadcast address, which this is",
-    }
     expected = (
-        f"an address of IP pool {quoted(request.ip_pool)} ({ranges or 'it has no range'}){known.get(standing, '')}. "
-        f"Change it, or name another pool in annotation {names.IP_POOL}"
+        f"an address of IP pool {quoted(request.ip_pool)} ({ranges or 'it has no range'}), and not the gateway, the "
+        f"network or the broadcast address. Change it, or name another pool in annotation {names.IP_POOL}"
     )
     return invalid_value(request.address_setting, request.address, expected)
 

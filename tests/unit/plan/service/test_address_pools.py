@@ -35,15 +35,15 @@ STANDINGS: dict[str, tuple[dict[str, Any], Standing]] = {
     "nobody has it": ({}, Standing.FREE),
     "another load balancer has it": ({"allocated": {WANTED: "vms/other"}}, Standing.IN_USE),
     "another load balancer had it": ({"allocatedHistory": {WANTED: "vms/other"}}, Standing.FREE),
-    "requested": ({"allocatedHistory": {WANTED: OWNER}}, Standing.SEEDED),
-    "it had another one": ({"allocatedHistory": {"10.0.0.30": OWNER}}, Standing.REMEMBERED),
-    "it had several": ({"allocatedHistory": {WANTED: OWNER, "10.0.0.30": OWNER}}, Standing.REMEMBERED),
+    "requested": ({"allocatedHistory": {WANTED: OWNER}}, Standing.DECIDED),
+    "it had another one": ({"allocatedHistory": {"10.0.0.30": OWNER}}, Standing.DECIDED),
+    "it had several": ({"allocatedHistory": {WANTED: OWNER, "10.0.0.30": OWNER}}, Standing.DECIDED),
     "it has another one": (
         {"allocated": {"10.0.0.30": OWNER}, "allocatedHistory": {WANTED: OWNER}},
-        Standing.BOOKED,
+        Standing.DECIDED,
     ),
-    "it has it": ({"allocated": {WANTED: OWNER}}, Standing.BOOKED),
-    "not ready": ({"conditions": [{"type": "Ready", "status": "False"}]}, Standing.NOT_READY),
+    "it has it": ({"allocated": {WANTED: OWNER}}, Standing.DECIDED),
+    "not ready": ({"conditions": [{"type": "Ready", "status": "False"}]}, Standing.ABSENT),
     "ready": ({"conditions": [{"type": "Ready", "status": "True"}]}, Standing.FREE),
 }
 
@@ -54,9 +54,9 @@ def test_standing_by_status(status: dict[str, Any], expected: Standing) -> None:
 
 
 def test_pool_that_does_not_exist_or_is_being_deleted() -> None:
-    assert standing_of(ObservedPool("lan", None), WANTED, OWNER) is Standing.MISSING
+    assert standing_of(ObservedPool("lan", None), WANTED, OWNER) is Standing.ABSENT
     deleted = IP_POOLS.decode(b'{"metadata":{"name":"lan","deletionTimestamp":"2026-01-01T00:00:00Z"}}')
-    assert standing_of(ObservedPool("lan", deleted), WANTED, OWNER) is Standing.NOT_READY
+    assert standing_of(ObservedPool("lan", deleted), WANTED, OWNER) is Standing.ABSENT
 
 
 WHOLE: Final = {"subnet": "10.0.0.0/24"}
@@ -65,10 +65,10 @@ PLACES: dict[str, tuple[str, Any, Standing]] = {
     "last": ("10.0.0.99", LAN, Standing.FREE),
     "below": ("10.0.0.9", LAN, Standing.OUTSIDE),
     "above": ("10.0.0.100", LAN, Standing.OUTSIDE),
-    "gateway": ("10.0.0.50", LAN, Standing.GATEWAY),
-    "network address": ("10.0.0.0", LAN, Standing.NETWORK),
-    "broadcast address": ("10.0.0.255", LAN, Standing.BROADCAST),
-    "gateway by default": ("10.0.0.1", WHOLE, Standing.GATEWAY),
+    "gateway": ("10.0.0.50", LAN, Standing.OUTSIDE),
+    "network address": ("10.0.0.0", LAN, Standing.OUTSIDE),
+    "broadcast address": ("10.0.0.255", LAN, Standing.OUTSIDE),
+    "gateway by default": ("10.0.0.1", WHOLE, Standing.OUTSIDE),
     "first by default": ("10.0.0.2", WHOLE, Standing.FREE),
     "last by default": ("10.0.0.254", WHOLE, Standing.FREE),
     "host bits in the subnet": ("10.0.0.254", {"subnet": "10.0.0.7/24"}, Standing.FREE),
@@ -88,7 +88,7 @@ def test_standing_by_range(address: str, entry: Any, expected: Standing) -> None
 def test_any_range_can_have_the_address() -> None:
     entries = [LAN, {"subnet": "10.1.0.0/24"}]
     assert standing("10.1.0.7", *entries) is Standing.FREE
-    assert standing("10.1.0.1", *entries) is Standing.GATEWAY
+    assert standing("10.1.0.1", *entries) is Standing.OUTSIDE
     assert ranges_text(pool(*entries, {"subnet": "fd00::/64"})) == ["10.0.0.10-10.0.0.99", "10.1.0.1-10.1.0.254"]
 
 
