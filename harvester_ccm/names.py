@@ -421,8 +421,8 @@ class Reason(StrEnum):
     ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
     """Normal: it is not visible whether the address is announced; the message states why."""
     IGNORED = "SettingsIgnored"
-    """Warning: fields or annotations of the Service have no effect on this load balancer. It is a Normal Event if that
-    is not visible, as for SCTP. Fix: remove the settings, or change the workload type."""
+    """Warning: fields or annotations of the Service have no effect on this load balancer. Fix: remove the
+    settings, or change the workload type."""
     IMMUTABLE = "ImmutableSettingChanged"
     """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or delete the
     Service and create it again; it then gets another address."""
@@ -442,8 +442,6 @@ class Reason(StrEnum):
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
     MANAGED_BY_OTHER = "ManagedByOtherController"
     """Normal: another load balancer controller manages the Service, so this one ignores it."""
-    ADOPTED = "AdoptedLoadBalancer"
-    """Normal: a load balancer made for Harvester before 1.2 goes on serving as a VM load balancer."""
     ADDRESS_CLAIMED = "AddressClaimed"
     """Warning: the address of the Service was written to another Service, and kube-vip can announce it there, too. Fix:
     find in the managed fields of the other Service who does that; set `kubeVipPolicy: deny` in the chart."""

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.event import EventMessage, abbreviate, quoted
+from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, kept_address, normal_network
@@ -19,40 +19,23 @@ class Ignored(Struct, frozen=True):
     reason: str
 
 
-def ignored_on_cluster_load_balancer(
-    service: Service, request: Request, load_balancer: LoadBalancer | None
+def ignored_on_load_balancer(
+    service: Service, request: Request, load_balancer: LoadBalancer | None, *, is_vm: bool
 ) -> EventMessage | None:
-    """Return the Warning about settings without effect on a load balancer whose address kube-vip announces.
+    """Return the Warning about settings without effect on a load balancer of this type, or None.
 
     ``load_balancer`` is None before it is created.
     """
-    return _warning(
-        [
-            *_health_checks_without_vm(request),
-            *_project(request, load_balancer),
-            *_ipv6(service),
-            *_pool_with_dhcp(request, load_balancer),
-        ]
-    )
-
-
-def ignored_on_vm_load_balancer(
-    service: Service, request: Request, load_balancer: LoadBalancer | None
-) -> EventMessage | None:
-    """Return the Warning about settings without effect on a load balancer whose address Harvester announces.
-
-    ``load_balancer`` is None before it is created.
-    """
-    return _warning(
-        [
-            *_health_checks_without_port(request),
-            *_network_of_vm(request, load_balancer),
-            *_project(request, load_balancer),
-            *_ipv6(service),
-            *_pool_with_dhcp(request, load_balancer),
-            *_hidden_by_harvester(service, is_checked=bool(request.health_check)),
-        ]
-    )
+    ignored = [
+        *_health_checks(request, is_vm=is_vm),
+        *_project(request, load_balancer),
+        *_ipv6(service),
+        *_pool_with_dhcp(request, load_balancer),
+    ]
+    if is_vm:
+        ignored += _network_of_vm(request, load_balancer)
+        ignored += _hidden_by_harvester(service, is_checked=bool(request.health_check))
+    return _warning(ignored)
 
 
 def ignored_on_secondary(service: Service, request: Request, primary: Service, *, is_vm: bool) -> EventMessage | None:
@@ -62,7 +45,7 @@ def ignored_on_secondary(service: Service, request: Request, primary: Service, *
     """
     ignored = [*_set_on_primary(request, primary), *_other_address(service, primary), *_ipv6(service)]
     if is_vm:
-        ignored.extend(_hidden_by_harvester(service, is_checked=False))
+        ignored += _hidden_by_harvester(service, is_checked=False)
     return _warning(ignored)
 
 
@@ -73,26 +56,20 @@ def _warning(ignored: list[Ignored]) -> EventMessage | None:
     return EventMessage("Warning", Reason.IGNORED, f"Without effect on this load balancer: {listed}")
 
 
-def _health_checks_without_vm(request: Request) -> Iterator[Ignored]:
+def _health_checks(request: Request, *, is_vm: bool) -> Iterator[Ignored]:
     checks = request.health_check_annotations
-    if not checks:
+    has_port = names.HEALTH_CHECK_PORT in checks
+    if not checks or (is_vm and has_port):
         return
     missing = []
-    if request.workload_type is not WorkloadType.VM:
+    if not is_vm and request.workload_type is not WorkloadType.VM:
         missing.append(f"annotation {names.WORKLOAD_TYPE} to vm")
-    if names.HEALTH_CHECK_PORT not in checks:
+    if not has_port:
         missing.append(f"{names.HEALTH_CHECK_PORT} to the port to check")
     reason = "health checks need a VM load balancer and a port"
     if missing:
         reason = f"{reason}; set {' and '.join(missing)}"
     yield Ignored(", ".join(checks), reason)
-
-
-def _health_checks_without_port(request: Request) -> Iterator[Ignored]:
-    checks = request.health_check_annotations
-    if checks and names.HEALTH_CHECK_PORT not in checks:
-        needed = f"{names.HEALTH_CHECK_PORT} to the port to check"
-        yield Ignored(", ".join(checks), f"health checks need a VM load balancer and a port; set {needed}")
 
 
 def _network_of_vm(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
@@ -188,21 +165,6 @@ def _hidden_by_harvester(service: Service, *, is_checked: bool) -> Iterator[Igno
             yield Ignored(f"ports {', '.join(without)}", reason)
 
 
-def sctp_on_vm_load_balancer(service: Service) -> EventMessage | None:
-    """Return the Event about ports that Harvester admits and does not document, or None.
-
-    It is Normal: whether Harvester forwards them depends on its own network and kube-vip, which are not visible.
-    """
-    ports = [f"{port.port}/{port.protocol}" for port in service.spec.ports if port.protocol not in ("TCP", "UDP")]
-    if not ports:
-        return None
-    cause = (
-        f"Ports {abbreviate(ports)}: Harvester documents TCP and UDP only, and whether it forwards these is not visible"
-    )
-    remedy = f"Test them, or set annotation {names.WORKLOAD_TYPE} to cluster"
-    return EventMessage("Normal", Reason.IGNORED, cause, remedy)
-
-
 def local_policy(service: Service) -> EventMessage | None:
     """Return the Warning about externalTrafficPolicy Local on a Service that kube-vip announces, or None.
 
@@ -220,22 +182,6 @@ def local_policy(service: Service) -> EventMessage | None:
         "externalTrafficPolicy to Cluster"
     )
     return EventMessage("Warning", Reason.LOCAL_POLICY, cause, remedy)
-
-
-def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
-    """Return the Event about a load balancer of Harvester before 1.2 that stays a VM load balancer."""
-    is_requested = request.workload_type is not WorkloadType.ANY or request.wants_vm
-    if load_balancer.spec.named_workload_type or is_requested:
-        return None
-    cause = (
-        f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and stays a VM load balancer; "
-        "new Services get a cluster load balancer"
-    )
-    remedy = (
-        f"Set annotation {names.WORKLOAD_TYPE} to vm to keep it without this notice, or to cluster to have it "
-        "recreated: traffic stops for some seconds, and the address is kept if Harvester allows it"
-    )
-    return EventMessage("Normal", Reason.ADOPTED, cause, remedy)
 
 
 class _Fixed(Struct, frozen=True):

@@ -39,12 +39,9 @@ from harvester_ccm.plan.service.desired import (
     Write,
 )
 from harvester_ccm.plan.service.ineffective import (
-    converted,
-    ignored_on_cluster_load_balancer,
-    ignored_on_vm_load_balancer,
+    ignored_on_load_balancer,
     local_policy,
     rejected_changes,
-    sctp_on_vm_load_balancer,
 )
 from harvester_ccm.plan.service.load_balancer.delegated import plan_announced_by_harvester
 from harvester_ccm.plan.service.obstacles import (
@@ -186,13 +183,9 @@ def _present_warnings(snapshot: ServiceSnapshot, *, has_address: bool) -> Iterat
     load_balancer = snapshot.load_balancer
     is_vm = load_balancer.spec.workload_type == "vm"
     yield _rejected_switch(snapshot, is_vm=is_vm)
-    if is_vm:
-        yield converted(request, load_balancer)
-        yield sctp_on_vm_load_balancer(service)
-        yield ignored_on_vm_load_balancer(service, request, load_balancer)
-    else:
+    if not is_vm:
         yield local_policy(service)
-        yield ignored_on_cluster_load_balancer(service, request, load_balancer)
+    yield ignored_on_load_balancer(service, request, load_balancer, is_vm=is_vm)
     yield from rejected_changes(request, load_balancer, has_address=has_address)
     yield from _not_stored(snapshot)
 

@@ -18,7 +18,7 @@ from harvester_ccm.plan.service.desired import (
     waits_at_most,
     waits_for,
 )
-from harvester_ccm.plan.service.ineffective import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
+from harvester_ccm.plan.service.ineffective import ignored_on_load_balancer
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS, UNAVAILABLE_GRACE_SECONDS
@@ -67,8 +67,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         verdict = not_ready(answer.warning, snapshot)
         return while_waiting(snapshot, Desired(verdict, look_again_after=answer.look_again_after))
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
-    ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
-    ignored = ignored_settings(snapshot.service, snapshot.request, None)
+    ignored = ignored_on_load_balancer(snapshot.service, snapshot.request, None, is_vm=is_vm)
     desired = Desired(
         waits_for(Reason.QUEUED),
         finalizer=Finalizer.ADD,

@@ -448,25 +448,6 @@ def test_only_ipam_is_fixed_before_there_is_an_address(annotations: dict[str, st
     assert all(key in warning for key, warning in zip(keys, warnings, strict=True))
 
 
-ADOPTED: dict[str, tuple[dict[str, str], str, bool]] = {
-    "no workload type, made for Harvester before 1.2": ({}, "", True),
-    "vm is requested": (VM, "", False),
-    "a health check is requested": ({HEALTH_CHECK_PORT: "80"}, "", False),
-    "a VM load balancer": ({}, "vm", False),
-}
-
-
-@pytest.mark.parametrize(("annotations", "workload_type", "is_noted"), ADOPTED.values(), ids=ADOPTED.keys())
-def test_load_balancer_for_harvester_before_1_2_is_noted(
-    annotations: dict[str, str], workload_type: str, *, is_noted: bool
-) -> None:
-    hosted = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **annotations})
-    made = plan(hosted, allocated(spec={**VM_SPEC, "workloadType": workload_type}))
-    notes = [event.message for event in made.events if event.reason == Reason.ADOPTED]
-    assert len(notes) == is_noted
-    assert all(f"Set annotation {WORKLOAD_TYPE} to vm to keep it without this notice" in note for note in notes)
-
-
 ON_SECONDARY: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
     "nothing": ({}, False, []),
     "settings of the load balancer": (
@@ -545,18 +526,6 @@ ADDRESS_REQUESTS: dict[str, tuple[Service, str]] = {
 @pytest.mark.parametrize(("requesting", "address"), ADDRESS_REQUESTS.values(), ids=ADDRESS_REQUESTS.keys())
 def test_address_that_a_service_requests(requesting: Service, address: str) -> None:
     assert read_request(requesting, read_seen(requesting)).address == address
-
-
-def test_port_that_harvester_does_not_document_is_named_without_a_warning() -> None:
-    """Whether it forwards SCTP is not visible."""
-    ports: list[dict[str, Any]] = [
-        {"port": 80, "nodePort": 30080},
-        {"port": 3868, "protocol": "SCTP", "nodePort": 30868},
-    ]
-    of_vm = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, WORKLOAD_TYPE: "vm"}, ports=ports)
-    (event,) = [event for event in plan(of_vm, allocated(spec=VM_SPEC)).events if event.reason == IGNORED]
-    assert event.type == "Normal"
-    assert event.cause.startswith("Ports 3868/SCTP: Harvester documents TCP and UDP only")
 
 
 def test_key_of_another_program_is_not_misplaced() -> None:
