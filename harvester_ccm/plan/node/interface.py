@@ -4,7 +4,6 @@ Only interfaces in VM networks count, or with ``--management-network`` only thos
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -13,23 +12,6 @@ from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.facts import AddressFacts, is_inside
 
 _POD_NETWORK_ONLY: Final = "in Harvester's management (pod) network only"
-
-
-class InterfaceRule(StrEnum):
-    """The rules that select the interface, in their order."""
-
-    KUBELET = "kubelet's address"
-    """The interface that has an address in the annotation ``alpha.kubernetes.io/provided-node-ip``, which is the
-    kubelet's ``--node-ip``."""
-    INTERNAL_IP = "current InternalIP"
-    """The interface that has an InternalIP of the initialized Node."""
-    CIDR = "address range"
-    """The first interface that has an address inside ``--node-ip-cidr``."""
-    ONLY = "only interface"
-    """The interface, if the VM has only one."""
-    FIRST = "first interface"
-    """The first interface, for a Node that is not initialized yet. An initialized Node keeps its addresses, with an
-    Event ``NoInternalIP``."""
 
 
 class Interface(Struct, frozen=True):
@@ -54,7 +36,7 @@ class Interface(Struct, frozen=True):
 
 def select_interface(facts: AddressFacts) -> Interface | None:
     """Return the interface by the first rule that matches; None if none does. The VM has a candidate."""
-    for rule in INTERFACE_RULES.values():
+    for rule in _RULES:
         name = rule(facts)
         if name is not None:
             return _interface(facts, name, facts.candidates[name])
@@ -80,10 +62,12 @@ def _interface(facts: AddressFacts, name: str, network: str) -> Interface:
 
 
 def _with_kubelet_address(facts: AddressFacts) -> str | None:
+    """Return the interface that has an address of the kubelet, its ``--node-ip``."""
     return _first_with(facts, facts.provided)
 
 
 def _with_internal_ip(facts: AddressFacts) -> str | None:
+    """Return the interface with an InternalIP of the initialized Node."""
     return _first_with(facts, facts.present)
 
 
@@ -97,29 +81,27 @@ def _first_with(facts: AddressFacts, wanted: Iterable[IPAddress]) -> str | None:
 
 
 def _inside_cidr(facts: AddressFacts) -> str | None:
+    """Return the first interface with an address inside ``--node-ip-cidr``."""
     for name in facts.candidates:
         if any(is_inside(address, facts.settings.node_ip_cidrs) for address in facts.reported[name]):
             return name
     return None
 
 
-def _only(facts: AddressFacts) -> str | None:
-    names = list(facts.candidates)
-    if len(names) != 1:
-        return None
-    return names[0]
+def _only_or_first(facts: AddressFacts) -> str | None:
+    """Return the only interface, or the first one for a new Node.
 
-
-def _first(facts: AddressFacts) -> str | None:
-    if facts.present:
+    An initialized Node keeps its addresses, with an Event ``NoInternalIP``.
+    """
+    if len(facts.candidates) > 1 and facts.present:
         return None
     return next(iter(facts.candidates))
 
 
-INTERFACE_RULES: Final[Mapping[InterfaceRule, Callable[[AddressFacts], str | None]]] = {
-    InterfaceRule.KUBELET: _with_kubelet_address,
-    InterfaceRule.INTERNAL_IP: _with_internal_ip,
-    InterfaceRule.CIDR: _inside_cidr,
-    InterfaceRule.ONLY: _only,
-    InterfaceRule.FIRST: _first,
-}
+_RULES: Final[tuple[Callable[[AddressFacts], str | None], ...]] = (
+    _with_kubelet_address,
+    _with_internal_ip,
+    _inside_cidr,
+    _only_or_first,
+)
+"""The rules in their order."""

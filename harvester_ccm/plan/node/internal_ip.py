@@ -3,8 +3,7 @@
 An address that another Node with a running VM has as its InternalIP does not count, except the present InternalIP.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -16,37 +15,6 @@ from harvester_ccm.plan.node.interface import Interface
 
 _NAMED: Final = f"named by annotation {PROVIDED_NODE_IP}"
 _KEPT: Final = "present InternalIP, which the VM does not report now"
-
-
-class InternalIPRule(StrEnum):
-    """The rules that choose the InternalIP of one family, in their order.
-
-    The docstring of each has two parts: the condition. Then: the InternalIP.
-    """
-
-    KUBELET_REPORTED = "kubelet's address, reported"
-    """The kubelet names an address, and the interface has it. Then: that address."""
-    PRESENT_REPORTED = "current InternalIP, reported"
-    """The VM reports the current InternalIP, with ``--management-network`` on this interface, and the flags allow it.
-    Then: it stays."""
-    KUBELET_OVERDUE = "kubelet's address, at last"
-    """The VM has not reported the kubelet's address for 60 s, and it is usable. Then: that address, because a kubelet
-    only names an address of its host."""
-    KUBELET_AWAITED = "kubelet's address, awaited"
-    """The VM does not report the kubelet's address yet, and it is usable. Then: the current InternalIP stays; a new
-    Node waits."""
-    PRESENT_AWAITED = "current InternalIP, awaited"
-    """The VM does not report the current InternalIP, which the flags allow, and has not reported another address for
-    60 s. Then: it stays."""
-    PRESENT_EXCLUDED = "current InternalIP, excluded"
-    """The interface has only addresses in ``--node-exclude-ip-ranges``, and one of them is the current InternalIP.
-    Then: it stays."""
-    FIRST = "first address"
-    """The interface has an address that the flags allow: inside ``--node-ip-cidr``, or else outside
-    ``--node-exclude-ip-ranges``. Then: the first one."""
-    FIRST_EXCLUDED = "first address, excluded"
-    """The interface has only addresses in ``--node-exclude-ip-ranges``, and ``--node-ip-cidr`` is not set. Then: the
-    first one."""
 
 
 class Choice(Struct, frozen=True):
@@ -110,7 +78,7 @@ class Family(Struct, frozen=True):
 def choose_internal_ip(facts: AddressFacts, interface: Interface, version: int) -> Choice:
     """Return the InternalIP of one IP family by the first rule that matches."""
     family = _family(facts, interface, version)
-    for choose in INTERNAL_IP_RULES.values():
+    for choose in _RULES:
         choice = choose(family)
         if choice is not None:
             return choice
@@ -138,12 +106,17 @@ def _of_version(addresses: Sequence[IPAddress], version: int) -> IPAddress | Non
 
 
 def _kubelet_reported(family: Family) -> Choice | None:
+    """The kubelet names an address, and the interface has it: that address."""
     if family.provided is None or family.provided not in family.own:
         return None
     return Choice(family.provided, _NAMED)
 
 
 def _present_reported(family: Family) -> Choice | None:
+    """The flags allow the current InternalIP, and the VM reports it: it stays.
+
+    With ``--management-network``, the VM must report it on this interface.
+    """
     if family.present is None or not family.facts.is_allowed(family.present):
         return None
     # Without a flag that names one network, the InternalIP can be on another interface than that of the other family.
@@ -155,6 +128,7 @@ def _present_reported(family: Family) -> Choice | None:
 
 
 def _kubelet_overdue(family: Family) -> Choice | None:
+    """The VM has not reported the kubelet's usable address for 60 s: that address, which a kubelet has on its host."""
     awaited = family.awaited
     if awaited is None or not family.facts.is_overdue(awaited):
         return None
@@ -163,12 +137,17 @@ def _kubelet_overdue(family: Family) -> Choice | None:
 
 
 def _kubelet_awaited(family: Family) -> Choice | None:
+    """The VM does not report the kubelet's usable address yet: the current InternalIP stays, and a new Node waits."""
     if family.awaited is None:
         return None
     return Choice(family.present, _KEPT, missing=family.awaited)
 
 
 def _present_awaited(family: Family) -> Choice | None:
+    """The VM does not report the current InternalIP, which the flags allow: it stays.
+
+    It is replaced if the VM has reported another address for 60 s.
+    """
     missing = family.missing
     if missing is None:
         return None
@@ -181,6 +160,7 @@ def _present_awaited(family: Family) -> Choice | None:
 
 
 def _present_excluded(family: Family) -> Choice | None:
+    """The current InternalIP is in ``--node-exclude-ip-ranges``, as all addresses of the interface are: it stays."""
     if family.present is None or family.present not in family.excluded:
         return None
     reason = "present InternalIP, excluded by --node-exclude-ip-ranges like all others"
@@ -188,6 +168,7 @@ def _present_excluded(family: Family) -> Choice | None:
 
 
 def _first(family: Family) -> Choice | None:
+    """The flags allow an address of the interface: the first one of these."""
     if not family.allowed:
         return None
     address = family.allowed[0]
@@ -200,19 +181,21 @@ def _first(family: Family) -> Choice | None:
 
 
 def _first_excluded(family: Family) -> Choice | None:
+    """All addresses of the interface are in ``--node-exclude-ip-ranges``, without ``--node-ip-cidr``: the first one."""
     if not family.excluded:
         return None
     reason = f"first IPv{family.version} address of the interface, excluded by --node-exclude-ip-ranges like all others"
     return Choice(family.excluded[0], reason, missing=family.missing)
 
 
-INTERNAL_IP_RULES: Final[Mapping[InternalIPRule, Callable[[Family], Choice | None]]] = {
-    InternalIPRule.KUBELET_REPORTED: _kubelet_reported,
-    InternalIPRule.PRESENT_REPORTED: _present_reported,
-    InternalIPRule.KUBELET_OVERDUE: _kubelet_overdue,
-    InternalIPRule.KUBELET_AWAITED: _kubelet_awaited,
-    InternalIPRule.PRESENT_AWAITED: _present_awaited,
-    InternalIPRule.PRESENT_EXCLUDED: _present_excluded,
-    InternalIPRule.FIRST: _first,
-    InternalIPRule.FIRST_EXCLUDED: _first_excluded,
-}
+_RULES: Final[tuple[Callable[[Family], Choice | None], ...]] = (
+    _kubelet_reported,
+    _present_reported,
+    _kubelet_overdue,
+    _kubelet_awaited,
+    _present_awaited,
+    _present_excluded,
+    _first,
+    _first_excluded,
+)
+"""The rules in their order. The docstring of each says when it holds, and after the colon the InternalIP."""

@@ -14,7 +14,7 @@ Differences from the Go provider, which uses host name and name only and keeps h
 * A VM that is in the provider ID of another Node is not that of a new Node.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -133,11 +133,7 @@ def _identified_vm(store: NodeStore, node: Node) -> Match:
 
 def _by_other_identity(store: NodeStore, node: Node) -> Match | None:
     """Return the VM, or the problem, by the first identity behind the provider ID that any VM has."""
-    for identify in OTHER_IDENTITIES.values():
-        match = identify(store, node)
-        if match is not None:
-            return match
-    return None
+    return _by_system_uuid(store, node) or _by_hostname(store, node) or _by_name(store, node)
 
 
 def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
@@ -287,14 +283,6 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
     if compare_uuids(node, vm.firmware_uuid) is UUIDComparison.DIFFERENT:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
     return Match(vm, MatchedBy.NAME)
-
-
-OTHER_IDENTITIES: Final[Mapping[MatchedBy, Callable[[NodeStore, Node], Match | None]]] = {
-    MatchedBy.SYSTEM_UUID: _by_system_uuid,
-    MatchedBy.HOSTNAME: _by_hostname,
-    MatchedBy.NAME: _by_name,
-}
-"""The identities behind the provider ID, in their order."""
 
 
 class _Rank(Struct, frozen=True, order=True):

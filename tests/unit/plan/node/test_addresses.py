@@ -15,9 +15,6 @@ from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.facts import Holder
-from harvester_ccm.plan.node.interface import INTERFACE_RULES, InterfaceRule
-from harvester_ccm.plan.node.internal_ip import INTERNAL_IP_RULES, InternalIPRule
-from harvester_ccm.plan.node.match import OTHER_IDENTITIES, MatchedBy
 from tests.support.node_objects import DEFAULTS, UNINITIALIZED, Owners, instance, node, pairs, shown
 
 GRACE_SECONDS = DEFAULTS.address_grace_seconds
@@ -138,12 +135,6 @@ def test_plan_of_the_addresses(target: str, reported: str, flags: str, expected:
         named = present.metadata.annotation(PROVIDED_NODE_IP) or present.status.addresses[0].address
         overdue = {named: GRACE_SECONDS}
     assert outline(planned(present, reporting(reported), flags, overdue)) == expected
-
-
-def test_rules_are_tested_in_the_order_of_the_documentation() -> None:
-    assert list(INTERFACE_RULES) == list(InterfaceRule)
-    assert list(INTERNAL_IP_RULES) == list(InternalIPRule)
-    assert [MatchedBy.PROVIDER_ID, *OTHER_IDENTITIES] == list(MatchedBy)
 
 
 def test_every_address_has_a_reason() -> None:
