@@ -38,7 +38,7 @@ class AddressPools:
     async def run(self) -> None:
         """Ask for the rights at once and with each resync, until cancelled."""
         while True:
-            self._caches.note_pool_rights(await repeat(self.review, on=KubeError, failed=_log_first))
+            self._caches.set_pool_rights(await repeat(self.review, on=KubeError, failed=_log_first))
             await asyncio.sleep(RESYNC_SECONDS * random.uniform(1 - RESYNC_JITTER, 1))
 
     async def review(self) -> PoolRights:

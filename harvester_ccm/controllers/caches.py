@@ -16,7 +16,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
-from harvester_ccm.plan.service.announcing.seen import noted_node
+from harvester_ccm.plan.service.announcing.seen import receipt_node
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.sharing.ranking import Rankings
@@ -59,12 +59,12 @@ class Caches:
         self.api_servers: frozenset[str] = frozenset()
         """The addresses of both API servers in the kubeconfigs."""
         self.last_announced_at = -math.inf
-        """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
+        """When kube-vip last wrote a receipt on a Service without one. A restart counts all of them again."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
         self._on_backends: list[BackendsCallback] = []
         self._on_pool_rights: list[Callable[[], None]] = []
-        self.services.on_change(self._note_announcement)
+        self.services.on_change(self._record_announcement)
 
     @property
     def of_guest(self) -> tuple[Informer[Any], ...]:
@@ -101,7 +101,7 @@ class Caches:
         """Call ``callback`` when addresses can be requested in other IP pools than before."""
         self._on_pool_rights.append(callback)
 
-    def note_pool_rights(self, rights: PoolRights) -> None:
+    def set_pool_rights(self, rights: PoolRights) -> None:
         """Record in which IP pools an address can be requested."""
         if rights == self.pool_rights:
             return
@@ -110,10 +110,10 @@ class Caches:
         for callback in self._on_pool_rights:
             callback()
 
-    def _note_announcement(self, old: Service | None, new: Service | None) -> None:
-        if new is None or not noted_node(new):
+    def _record_announcement(self, old: Service | None, new: Service | None) -> None:
+        if new is None or not receipt_node(new):
             return
-        if old is None or not noted_node(old):
+        if old is None or not receipt_node(old):
             self.last_announced_at = loop_time()
 
 

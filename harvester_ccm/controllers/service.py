@@ -129,7 +129,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             self._states.forget(key)
             return None
         snapshot = observe(self.caches, service, self.cluster)
-        if not (snapshot.scope.is_managed or snapshot.scope.note or service.ready_condition):
+        if not (snapshot.scope.is_managed or snapshot.scope.event or service.ready_condition):
             return None
         state = self._states.of(service)
         now = loop_time()
@@ -160,7 +160,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         key = snapshot.service.metadata.key
         plan = plan_service(snapshot)
         if plan.write is not None and plan.write == self._last_sent.get(key):
-            _note_without_effect(plan.write, snapshot)
+            _record_without_effect(plan.write, snapshot)
             plan = plan_service(snapshot)
         if plan.is_next_creation and not self._gate.admit(key):
             plan = plan_waiting_for_creation(snapshot, plan)
@@ -246,7 +246,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             if event is not None:
                 await self._report_in_condition(event, write, snapshot)
             raise
-        self._note_accepted_listeners(write, snapshot)
+        self._record_accepted_listeners(write, snapshot)
 
     def _leaves_out_listeners(self, error: KubeError, write: Write, snapshot: ServiceSnapshot) -> bool:
         """Return whether Harvester rejected only some listeners, which the next plan leaves out."""
@@ -261,7 +261,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         self._wake_secondaries(snapshot)
         return True
 
-    def _note_accepted_listeners(self, write: Write, snapshot: ServiceSnapshot) -> None:
+    def _record_accepted_listeners(self, write: Write, snapshot: ServiceSnapshot) -> None:
         state = snapshot.remembered
         accepted = frozenset(map(port_of, _listeners_of(write)))
         if state.refused.ports.isdisjoint(accepted):
@@ -363,7 +363,7 @@ def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:
     snapshot.remembered.refused_seed = RefusedSeed(request.ip_pool, request.address, str(error))
 
 
-def _note_without_effect(write: Write, snapshot: ServiceSnapshot) -> None:
+def _record_without_effect(write: Write, snapshot: ServiceSnapshot) -> None:
     """Record that a write had no effect: the API server accepted it, and the same write is planned again.
 
     A field of the load balancer that this version of Harvester does not know is not sent again. Raises WriteReverted

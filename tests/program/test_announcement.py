@@ -12,7 +12,7 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
 )
-from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, NOTE_SECONDS
+from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, RECEIPT_SECONDS
 from tests.support.builders import CLUSTER, endpoint_slice
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, document_of, page, refused
@@ -20,7 +20,7 @@ from tests.support.program_world import Harvester, Program, guest_server
 
 KUBE_VIP: Final = "--announcer=kube-vip"
 AUTO: Final = "--announcer=auto"
-JUDGED: Final = NOTE_SECONDS + 5.0
+JUDGED: Final = RECEIPT_SECONDS + 5.0
 """Time after which everything must be said."""
 ADDRESS: Final = "10.0.0.2"
 """The first address of this Harvester."""
@@ -109,10 +109,10 @@ async def test_service_with_endpoints_is_ready_when_kube_vip_has_noted_it() -> N
     program.create("web")
     start_pod(program)
     async with program.live():
-        await asyncio.sleep(NOTE_SECONDS - 5)
+        await asyncio.sleep(RECEIPT_SECONDS - 5)
         assert shown(program)[:2] == ("False", "Announcing")
         assert program.reasons() == []
-        await asyncio.sleep(JUDGED - NOTE_SECONDS + 5)
+        await asyncio.sleep(JUDGED - RECEIPT_SECONDS + 5)
         status, reason, message = shown(program)
         assert (status, reason) == ("False", "AddressNotAnnounced")
         assert program.warnings() == [message]
@@ -133,7 +133,7 @@ async def test_api_server_that_is_not_available_is_no_answer(error: KubeError) -
     program = new_program(KUBE_VIP)
     program.create("web")
     start_pod(program)
-    until_read = 2 * NOTE_SECONDS
+    until_read = 2 * RECEIPT_SECONDS
 
     def fault(call: Call) -> Any:
         return error if ENDPOINT_SLICES.plural in call.path and call.at < until_read else None
@@ -159,7 +159,7 @@ async def test_condition_stays_over_a_restart(*, has_endpoint: bool) -> None:
     assert before["status"] == ("False" if has_endpoint else "True")
     assert before["message"] != USUAL
     writes = len(program.guest.writes("/services/"))
-    for seconds in (10, NOTE_SECONDS - 5, 2 * JUDGED):
+    for seconds in (10, RECEIPT_SECONDS - 5, 2 * JUDGED):
         async with program.live():
             await asyncio.sleep(seconds)
     assert program.condition() == before

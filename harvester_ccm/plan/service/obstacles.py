@@ -23,7 +23,7 @@ from harvester_ccm.plan.service.waiting import (
 
 def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
     """Leave the Service to others."""
-    return Desired(NotManaged(snapshot.scope.reason), events=(snapshot.scope.note,))
+    return Desired(NotManaged(snapshot.scope.reason), events=(snapshot.scope.event,))
 
 
 def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:

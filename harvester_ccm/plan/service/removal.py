@@ -129,7 +129,7 @@ def _device_to_remove(snapshot: ServiceSnapshot) -> str | None:
 def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Warning for an address that kube-vip may not withdraw: it ignores Services of another type.
 
-    The version after 1.2.3 does withdraw it, and leaves its note on the Service all the same.
+    The version after 1.2.3 does withdraw it, and leaves its receipt on the Service.
     """
     service = snapshot.service
     seen = snapshot.seen

@@ -46,7 +46,7 @@ class Scope(Struct, frozen=True):
     role: Role = Role.SERVE
     reason: str = ""
     """Why the Service is ignored; empty otherwise."""
-    note: EventMessage | None = None
+    event: EventMessage | None = None
     """The Event about that, if its user may have expected something else."""
 
     @property
@@ -80,7 +80,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: b
         return Scope()
     if _is_to_be_removed(service, marks, ended=bool(ended), is_foreign=bool(others)):
         return Scope(Role.REMOVE)
-    return Scope(Role.IGNORE, ended or others, _note(service, cluster, ended, others))
+    return Scope(Role.IGNORE, ended or others, _event(service, cluster, ended, others))
 
 
 def _is_to_be_removed(service: Service, marks: _Marks, *, ended: bool, is_foreign: bool) -> bool:
@@ -97,7 +97,7 @@ def _has_own_fields(service: Service) -> bool:
     return service.ready_condition is not None or read_record(service) is not None
 
 
-def _note(service: Service, cluster: ClusterIdentity, ended: str, others: str) -> EventMessage | None:
+def _event(service: Service, cluster: ClusterIdentity, ended: str, others: str) -> EventMessage | None:
     """Return the Event for a Service that another controller serves because of a mark on it."""
     # A class is a request for another controller; an annotation may have been written for another reason.
     is_expected = ended or service.spec.load_balancer_class or cluster.class_only

@@ -152,7 +152,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     network_devices: Mapping[str, str] | None = field(default_factory=dict)
     """Network to device of the nodes; None until the ConfigMap with the mapping has been looked up."""
     last_announced_at: float = -math.inf
-    """When kube-vip last noted a node on any Service that had no note, in seconds of the monotonic clock."""
+    """When kube-vip last wrote a receipt on any Service without one, in seconds of the monotonic clock."""
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: KubeError | None = None
@@ -371,7 +371,7 @@ def _addresses_of_primary(
             addresses.add(load_balancer.address)
         elif load_balancer.allocated_ip == DHCP_ADDRESS:
             leases = leases_of(read_seen(primary), read_record(primary), recorded=load_balancer.address)
-            # Tenants can write what kube-vip notes.
+            # Tenants can write kube-vip's annotations.
             addresses.update(lease for lease in leases if not store.load_balancers.by_index(BY_ADDRESS, lease))
     return frozenset(addresses - {""})
 

@@ -81,7 +81,7 @@ class ServiceStore(Protocol):
 
     @property
     def last_announced_at(self) -> float:
-        """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
+        """When kube-vip last wrote a receipt on a Service without one, in seconds of the monotonic clock."""
 
 
 def _requests_of(service: Service) -> Iterable[str]:

@@ -50,7 +50,7 @@ def with_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wis
 def _lease_of_another(snapshot: ServiceSnapshot, leases: tuple[str, ...]) -> EventMessage | None:
     """Return the Warning about a lease that Harvester has allocated to another load balancer, or None.
 
-    A tenant can write what kube-vip notes. The status is left as it is: kube-vip writes a lease once.
+    A tenant can write kube-vip's annotations. The status is left as it is: kube-vip writes a lease once.
     """
     for lease in leases:
         for holder in snapshot.allocated_to_others(lease):

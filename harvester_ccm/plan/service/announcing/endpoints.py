@@ -1,6 +1,6 @@
 """The endpoints of a Service that kube-vip counts: without one it announces no address and gets no lease.
 
-EndpointSlices are not watched. They are read for a touch, and for what is said about an address that nobody has noted.
+EndpointSlices are not watched. They are read for a touch, and for what is said about an address without a receipt.
 """
 
 from collections.abc import Iterable

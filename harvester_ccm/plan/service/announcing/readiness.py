@@ -1,7 +1,7 @@
-"""Ready or not: what is said about a published address, by what kube-vip has noted.
+"""Ready or not: what is said about a published address, by the receipt of kube-vip.
 
-A note is a hint and no proof: in some modes kube-vip writes none, and other programs never do. So nothing is withdrawn
-because of a missing one, and the condition becomes False only where a note is expected (``announcing``).
+A receipt is a hint and no proof: in some modes kube-vip writes none, and other programs never do. So nothing is
+withdrawn because of a missing one, and the condition becomes False only where one is expected (``sequence``).
 """
 
 from typing import Final, Literal
@@ -20,14 +20,14 @@ from harvester_ccm.plan.service.desired import Desired, waits_for
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready
 
-NOTE_SECONDS: Final = 60.0
-"""Time that kube-vip gets to note an address, from its publication or from its last progress with any Service: it works
+RECEIPT_SECONDS: Final = 60.0
+"""Time that kube-vip gets for a receipt, from its publication or from its last progress with any Service: it works
 through its queue one after the other."""
 MAX_PROGRESS_SECONDS: Final = 3600.0
-"""Time for which progress with other Services counts: a tenant can write notes as well."""
+"""Time for which progress with other Services counts: a tenant can write receipts as well."""
 FIRST_READING_SECONDS: Final = 10.0
-"""Time after which the endpoints of a Service without a note are read first."""
-_NO_NOTE: Final = f"No node has noted that it announces the address (annotation {RECEIPT_ANNOTATION})"
+"""Time after which the endpoints of a Service without a receipt are read first."""
+_UNNOTED: Final = f"No node has noted that it announces the address (annotation {RECEIPT_ANNOTATION})"
 
 
 def judged(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
@@ -40,9 +40,9 @@ def judged(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
     if not isinstance(verdict, Ready):
         return desired
     is_published = step.progress is Progress.SHOWN or (step.progress is Progress.WAITING and not step.holds_status)
-    is_silence_expected = step.is_noted or snapshot.cluster.announcer is Announcer.OTHER
+    is_silence_expected = step.has_receipt or snapshot.cluster.announcer is Announcer.OTHER
     if is_published and not is_silence_expected:
-        return _without_note(desired, verdict, step, snapshot)
+        return _without_receipt(desired, verdict, step, snapshot)
     if step.progress is not Progress.SHOWN:
         return replace(desired, verdict=waits_for(Reason.ANNOUNCING))
     if snapshot.remembered.is_touch_refused and _is_touched(snapshot):
@@ -55,8 +55,8 @@ def _is_touched(snapshot: ServiceSnapshot) -> bool:
     return snapshot.record is not None and snapshot.record.step is Step.ANNOUNCED
 
 
-def _without_note(desired: Desired, verdict: Ready, step: Next, snapshot: ServiceSnapshot) -> Desired:
-    """Return the state of a published address that kube-vip has not noted: after a time, the endpoints decide."""
+def _without_receipt(desired: Desired, verdict: Ready, step: Next, snapshot: ServiceSnapshot) -> Desired:
+    """Return the state of a published address without a receipt: after a time, the endpoints decide."""
     is_waiting = step.progress is Progress.WAITING
     until_then = replace(desired, verdict=waits_for(Reason.ANNOUNCING)) if is_waiting else desired
     endpoints = snapshot.remembered.endpoints
@@ -82,7 +82,7 @@ def _without_note(desired: Desired, verdict: Ready, step: Next, snapshot: Servic
 def _seconds_to_judgement(snapshot: ServiceSnapshot) -> float:
     published_at = snapshot.now - snapshot.timers.since
     progress_at = min(snapshot.last_announced_at, published_at + MAX_PROGRESS_SECONDS)
-    return max(published_at, progress_at) + NOTE_SECONDS - snapshot.now
+    return max(published_at, progress_at) + RECEIPT_SECONDS - snapshot.now
 
 
 def _explained(desired: Desired, verdict: Ready, event: EventMessage) -> Desired:
@@ -97,12 +97,12 @@ def _ignored(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired
     Without one, it requests no lease from DHCP either.
     """
     verdict = desired.verdict
-    if isinstance(verdict, NotReady) and (step.is_noted or verdict.reason is not Reason.DHCP_LEASE_PENDING):
+    if isinstance(verdict, NotReady) and (step.has_receipt or verdict.reason is not Reason.DHCP_LEASE_PENDING):
         return desired
     meta = snapshot.service.metadata
     place = f"Annotation {IGNORE_ANNOTATION}"
     command = f"kubectl --namespace {meta.namespace} annotate service {meta.name} {IGNORE_ANNOTATION}-"
-    if isinstance(verdict, Ready) and step.is_noted:
+    if isinstance(verdict, Ready) and step.has_receipt:
         cause = (
             "makes kube-vip ignore the Service. It goes on announcing the address until it restarts, since version 1.2 "
             "only while the Service has an endpoint"
@@ -136,11 +136,11 @@ def _unknown(snapshot: ServiceSnapshot) -> EventMessage:
     if snapshot.remembered.is_touch_refused:
         return touch_not_permitted(snapshot, "Normal")
     if snapshot.remembered.endpoints.reading is Reading.UNREADABLE:
-        cause = f"{_NO_NOTE}. Whether kube-vip should is not known, because this controller cannot read EndpointSlices"
+        cause = f"{_UNNOTED}. Whether kube-vip should is not known, because this controller cannot read EndpointSlices"
         remedy = f"Grant list on endpointslices (chart: rbac.endpointSlices), or check {_checks(snapshot)}"
         return EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, remedy)
     cause = (
-        f"{_NO_NOTE}. That is right if another program than kube-vip announces addresses, and for kube-vip in BGP mode "
+        f"{_UNNOTED}. That is right if another program than kube-vip announces addresses, and for kube-vip in BGP mode "
         "before version 1.0, in routing-table or WireGuard mode, and with disable_service_updates"
     )
     remedy = f"In these cases, set --announcer=other. In any other case, check {_checks(snapshot)}"
@@ -151,7 +151,7 @@ def _not_announced(snapshot: ServiceSnapshot) -> EventMessage:
     if snapshot.remembered.is_touch_refused:
         return touch_not_permitted(snapshot, "Warning")
     remedy = f"Check {_checks(snapshot)}. If another program announces addresses, set --announcer=other"
-    return EventMessage("Warning", Reason.NOT_ANNOUNCED, _NO_NOTE, remedy)
+    return EventMessage("Warning", Reason.NOT_ANNOUNCED, _UNNOTED, remedy)
 
 
 def _checks(snapshot: ServiceSnapshot) -> str:

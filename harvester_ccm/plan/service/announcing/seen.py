@@ -40,7 +40,7 @@ class Seen(Struct, frozen=True):
     device: str | None
     """Device of the nodes on which the address is announced; None for kube-vip's default device."""
     node: str
-    """The node that announces the address, as kube-vip noted; empty if it noted none."""
+    """The receipt: the node that announces the address, as kube-vip noted; empty without one."""
     lease_annotation: tuple[str, ...]
     """Addresses in kube-vip's annotation for leases: its last ones, or those that a user wants it to request."""
     ddns: str | None
@@ -97,7 +97,7 @@ class Seen(Struct, frozen=True):
 
     @property
     def leases(self) -> tuple[str, ...]:
-        """The addresses in the status that kube-vip has noted as leases."""
+        """The addresses in the status that are also in kube-vip's annotation for leases."""
         return tuple(address for address in self.status if _normal(address) in self.lease_annotation)
 
     def shows(self, address: str) -> bool:
@@ -117,15 +117,15 @@ def read_seen(service: Service) -> Seen:
         status=service.addresses,
         ignored=annotation(names.KUBE_VIP_IGNORE) == "true",
         device=annotation(names.KUBE_VIP_INTERFACE),
-        node=noted_node(service),
+        node=receipt_node(service),
         lease_annotation=_addresses_in(annotation(names.KUBE_VIP_LEASE) or ""),
         ddns=annotation(names.KUBE_VIP_DDNS),
         compared=compared_fields(service),
     )
 
 
-def noted_node(service: Service) -> str:
-    """Return the node that kube-vip has noted on a Service; empty if it has noted none."""
+def receipt_node(service: Service) -> str:
+    """Return the node in the receipt of kube-vip on a Service; empty without a receipt."""
     return service.metadata.annotation(names.KUBE_VIP_HOST) or ""
 
 

@@ -11,8 +11,8 @@ What kube-vip does, by its versions 0.9 to 1.2 in ARP mode (recordings in ``test
   annotation makes it withdraw the address. It skips all events of a Service with ``ignore``, also the withdrawal.
 * After another address than before it needs a second event of the Service and then a touch of an EndpointSlice (1.2).
 * After a withdrawal it needs another spelling of an unused annotation in a later patch (1.1.2 and 1.2).
-* It notes its node in ``vipHost`` when it announces, and never removes that. Whoever removes it gets it back with the
-  next announcement: the receipt.
+* It notes its node in ``vipHost`` when it announces, which is the receipt, and never removes that. Whoever removes the
+  receipt gets another one with the next announcement.
 * With DHCP it writes the lease to ``requestedIP`` and to the status, once.
 """
 
@@ -83,7 +83,7 @@ class Progress(StrEnum):
     SILENT = auto()
     """The address is withdrawn, or is about to be."""
     WAITING = auto()
-    """The address is published, and kube-vip has not noted it yet."""
+    """The address is published, and a receipt is expected, or a touch is due."""
     SHOWN = auto()
     """The address is announced, as far as the cluster shows it."""
     IGNORED = auto()
@@ -103,9 +103,9 @@ class Next(Struct, frozen=True):
     touch: bool = False
     """Whether an EndpointSlice is touched, if nothing else is left to write."""
     is_receipt_expected: bool = False
-    """Whether kube-vip must note the address before it counts as announced."""
-    is_noted: bool = False
-    """Whether kube-vip has noted that it announces the address, now or when the record was completed."""
+    """Whether an address without a receipt counts as not announced."""
+    has_receipt: bool = False
+    """Whether there is a receipt for the address, now or when the record was completed."""
     look_again_after: float | None = None
     """Seconds until the next step is due; None if it follows from a change."""
 
@@ -166,7 +166,7 @@ def _hold_without_record(seen: Seen, wish: Wish) -> Next:
     kube-vip has withdrawn the address then, or will with the event of the loss.
     """
     if is_ignored_by_user(seen, None):
-        return Next(Progress.IGNORED, is_noted=bool(seen.node))
+        return Next(Progress.IGNORED, has_receipt=bool(seen.node))
     may_be_new = seen.is_untouched and not wish.had_address
     if seen.is_held or (seen.is_untouched and seen.address_annotation is None):
         return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not may_be_new), wish)
@@ -176,7 +176,7 @@ def _hold_without_record(seen: Seen, wish: Wish) -> Next:
 def _is_as_withdrawn(seen: Seen, record: Record) -> bool:
     """Return whether kube-vip's annotations are as this controller left them when it withdrew the address.
 
-    A new Service that kube-vip has noted was announced before kube-vip read that it has to ignore it.
+    A new Service with a receipt was announced before kube-vip read that it has to ignore it.
     """
     if record.is_published or not seen.is_withdrawn or (seen.node and not record.again):
         return False
@@ -228,7 +228,7 @@ def _announce(seen: Seen, record: Record | None, wish: Wish, timers: Timers, ann
     if not _is_as_published(seen, record, wish):
         return _publish(seen, record, wish.address, announcer)
     if seen.ignored:
-        return Next(Progress.IGNORED, is_noted=bool(seen.node))
+        return Next(Progress.IGNORED, has_receipt=bool(seen.node))
     if record.fields != seen.compared:
         return _with_new_fields(seen, record, announcer)
     return _after_publication(seen, record, timers, announcer)
@@ -320,8 +320,8 @@ def _after_publication(seen: Seen, record: Record, timers: Timers, announcer: An
 def _shown(seen: Seen, record: Record, announcer: Announcer) -> Next:
     """Return the state of an address that is left alone: nothing is known against it."""
     is_kube_vip = announcer is Announcer.KUBE_VIP
-    is_noted = bool(seen.node) or (record.step in {Step.ANNOUNCED, Step.SHOWN} and is_kube_vip)
-    return Next(Progress.SHOWN, is_noted=is_noted, is_receipt_expected=is_kube_vip)
+    has_receipt = bool(seen.node) or (record.step in {Step.ANNOUNCED, Step.SHOWN} and is_kube_vip)
+    return Next(Progress.SHOWN, has_receipt=has_receipt, is_receipt_expected=is_kube_vip)
 
 
 def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
@@ -337,9 +337,9 @@ def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: A
 
 
 def _after_respelling(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
-    """kube-vip needs one more event of the Service after it has read the other spelling, unless it has noted it."""
-    if _is_noted(seen, record):
-        return _completed(seen, record, timers, announcer, Next(Progress.SHOWN, is_noted=True))
+    """kube-vip needs one more event of the Service after it has read the other spelling, unless there is a receipt."""
+    if _has_receipt(seen, record):
+        return _completed(seen, record, timers, announcer, Next(Progress.SHOWN, has_receipt=True))
     waiting = _waiting(seen, record, timers, announcer)
     if timers.since < STEP_SECONDS:
         return replace(waiting, look_again_after=STEP_SECONDS - timers.since)
@@ -357,7 +357,7 @@ def _after_publishing(seen: Seen, record: Record, timers: Timers, announcer: Ann
         return _publish(seen, replace(record, again=True), record.address, announcer)
     if not record.again:
         return waiting
-    if waiting.is_noted or timers.touches < _touches_before_respelling(record):
+    if waiting.has_receipt or timers.touches < _touches_before_respelling(record):
         return _with_touch(waiting, timers)
     if not _may_respell(seen, record, announcer):
         return _with_touch(waiting, timers)
@@ -369,7 +369,7 @@ def _after_publishing(seen: Seen, record: Record, timers: Timers, announcer: Ann
 
 
 def _has_lost_lease(seen: Seen, record: Record, timers: Timers) -> bool:
-    """Return whether kube-vip has noted its node, and another client has removed the lease from the status since.
+    """Return whether there is a receipt, and another client has removed the lease from the status since.
 
     kube-vip writes a lease once, so it has to be requested again.
     """
@@ -386,22 +386,22 @@ def _completed(seen: Seen, record: Record, timers: Timers, announcer: Announcer,
 
 
 def _waiting(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
-    """Return the state of a published address: it is touched in any case, and noted where that is expected.
+    """Return the state of a published address: a touch in any case, and a receipt where one is expected.
 
     The first address of a Service needs no touch.
     """
     is_expected = announcer is Announcer.KUBE_VIP or (announcer is Announcer.AUTO and record.answers)
-    is_noted = _is_noted(seen, record)
+    has_receipt = _has_receipt(seen, record)
     is_touched = timers.touches > 0 or not record.again
     is_respelled_soon = record.needs_respelling and _may_respell(seen, record, announcer)
     is_over = record.step is Step.PUBLISHED and not is_respelled_soon
-    is_shown = is_touched and (is_noted or (is_over and not is_expected))
+    is_shown = is_touched and (has_receipt or (is_over and not is_expected))
     progress = Progress.SHOWN if is_shown else Progress.WAITING
-    return Next(progress, is_receipt_expected=is_expected, is_noted=is_noted)
+    return Next(progress, is_receipt_expected=is_expected, has_receipt=has_receipt)
 
 
-def _is_noted(seen: Seen, record: Record) -> bool:
-    """Return whether kube-vip has noted that it announces the address; a lease belongs to it."""
+def _has_receipt(seen: Seen, record: Record) -> bool:
+    """Return whether there is a receipt for the address; for one from DHCP, the lease belongs to it."""
     return bool(seen.node) and (record.address != names.DHCP_ADDRESS or bool(seen.leases))
 
 
@@ -477,7 +477,8 @@ def leases_of(seen: Seen, record: Record | None, *, recorded: str) -> tuple[str,
     """Return the addresses that kube-vip has leased by DHCP for a Service, as far as the Service shows it.
 
     Those in the status count: it was cleared for the publication. kube-vip writes a lease once, and other clients can
-    remove it or its note. Then ``recorded`` shows it, the copy that this controller made on the load balancer.
+    remove it from the status or the annotation. Then ``recorded`` shows it, the copy that this controller made on the
+    load balancer.
     """
     if record is None:
         return seen.leases if seen.address_annotation == names.DHCP_ADDRESS and not seen.ignored else ()

@@ -31,7 +31,7 @@ _UNMARKED: Final = (
 
 
 def service_of(load_balancer: LoadBalancer, services: Store[Service]) -> Service | None:
-    """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
+    """Return the Service that the labels name, or without labels the one whose UID an earlier provider wrote."""
     key = service_key(load_balancer)
     if "/" in key:
         return services.get(key)

@@ -108,7 +108,7 @@ def outline(situation: Situation) -> str:
         "status cleared": step.clears_status,
         "touch": step.touch,
         "receipt expected": step.is_receipt_expected,
-        "noted": step.is_noted,
+        "noted": step.has_receipt,
         f"in {step.look_again_after} s": step.look_again_after is not None,
     }
     words += [word for word, is_set in flags.items() if is_set]

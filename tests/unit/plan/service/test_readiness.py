@@ -22,7 +22,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.announcing.dhcp_lease import LEASE_GRACE_SECONDS
 from harvester_ccm.plan.service.announcing.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading
-from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, NOTE_SECONDS
+from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, RECEIPT_SECONDS
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ServicePlan
@@ -75,7 +75,7 @@ class Case(NamedTuple):
     service: Service = FIRST
     cluster: ClusterIdentity = KUBE_VIP
     reading: Reading = Reading.NONE
-    since: float = NOTE_SECONDS
+    since: float = RECEIPT_SECONDS
     """Seconds since the publication."""
     touches: int = 0
     since_touch: float | None = None
@@ -131,7 +131,7 @@ CASES: Final[dict[str, Case]] = {
         "False AddressNotAnnounced, Warning AddressNotAnnounced",
         reading=Reading.EXIST,
         others_at=MAX_PROGRESS_SECONDS + 50,
-        since=MAX_PROGRESS_SECONDS + NOTE_SECONDS,
+        since=MAX_PROGRESS_SECONDS + RECEIPT_SECONDS,
     ),
     "first, read long ago": Case("False Announcing, read", reading=Reading.EXIST, read_before=READ_AGAIN_SECONDS),
     "first, noted": Case("patch, True EnsuredLoadBalancer", published(Step.PUBLISHED, more=NOTED, again=False)),
@@ -252,7 +252,7 @@ def test_text_names_the_cause(case: Case, texts: list[str]) -> None:
 
 def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_missing() -> None:
     late = CASES["again, late, kube-vip"]
-    snapshot = snapshot_of(late.service, allocated(), cluster=KUBE_VIP, since=NOTE_SECONDS, touches=ALL_TOUCHES)
+    snapshot = snapshot_of(late.service, allocated(), cluster=KUBE_VIP, since=RECEIPT_SECONDS, touches=ALL_TOUCHES)
     snapshot.remembered.endpoints = Endpoints(Reading.EXIST)
     snapshot.remembered.is_touch_refused = True
     (warning,) = plan_service(snapshot).events
@@ -260,7 +260,7 @@ def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_mis
     assert "not permitted to make" in warning.message
     assert "Grant list and patch on endpointslices (chart: rbac.endpointSlices)" in warning.message
     noted = published(Step.PUBLISHED, more=NOTED)
-    answered = snapshot_of(noted, allocated(), cluster=KUBE_VIP, since=NOTE_SECONDS, touches=1)
+    answered = snapshot_of(noted, allocated(), cluster=KUBE_VIP, since=RECEIPT_SECONDS, touches=1)
     answered.remembered.is_touch_refused = True
     assert plan_service(answered).events == ()
 
@@ -302,7 +302,7 @@ def test_secondary_is_judged_by_its_own_note() -> None:
         primary=noted,
         ranked=(secondary,),
         primary_allocated=frozenset({ADDRESS}),
-        since=NOTE_SECONDS,
+        since=RECEIPT_SECONDS,
         reading=Reading.EXIST,
     )
     plan = plan_service(snapshot)

@@ -153,7 +153,7 @@ NOTES: dict[str, tuple[Service, str]] = {
 
 @pytest.mark.parametrize(("ignored", "text"), NOTES.values(), ids=NOTES.keys())
 def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -> None:
-    note = snapshot_of(ignored).scope.note
+    note = snapshot_of(ignored).scope.event
     assert (note is not None) is bool(text)
     if note is not None:
         assert note.type == "Normal"
@@ -162,7 +162,7 @@ def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -
         # kube-vip skips Services of every class but one: without that setting, the advice would end in silence.
         assert "kube-vip.harvesterClass" in note.message
         assert "env lb_class_name" in note.message
-    assert snapshot_of(ignored, cluster=CLASS_ONLY).scope.note is None
+    assert snapshot_of(ignored, cluster=CLASS_ONLY).scope.event is None
 
 
 def test_deleted_service_names_the_finalizers_of_others() -> None:
