@@ -16,7 +16,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, is_device, published_devices
 from harvester_ccm.model.event import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION, Seen
+from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION, Seen, read_seen
 
 
 class Ipam(StrEnum):
@@ -221,10 +221,8 @@ def kept_address(service: Service) -> str:
 
 
 def requests_address(service: Service) -> bool:
-    """Return whether the Service may request a certain address."""
-    if service.spec.load_balancer_ip or kept_address(service):
-        return True
-    return bool(service.metadata.annotation(ADDRESS_ANNOTATION)) and not service.addresses
+    """Return whether the Service requests a certain address."""
+    return any(requested_addresses(service, read_seen(service)).values())
 
 
 def _requested_address(
