@@ -121,9 +121,9 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """The IP pools in which an address can be requested."""
     pool: ObservedPool | None = None
     """The pool of the requested address; None until it is read."""
-    machine_with_address: str = ""
-    """The Node, the VM or the API server that has the requested address; empty if none has. Only a Service without a
-    load balancer needs it."""
+    holder_of_requested: str = ""
+    """What else has the requested address, in a sentence; empty if nothing has. Only a Service without a load balancer
+    needs it."""
     holders_of_new: Mapping[str, str] = field(default_factory=dict)
     """What else has an address that the Service has got and that is not published yet, in a sentence."""
     shows_held_address: bool = False
@@ -318,7 +318,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         other_load_balancers=_other_load_balancers(store, seen, load_balancers, request.address),
         pool_rights=store.pool_rights,
-        machine_with_address=_machine_with(store, requested),
+        holder_of_requested=_holder_of(store, requested),
         holders_of_new=_holders_of_new(store, seen, record, match.given | primary_allocated),
         shows_held_address=_shows_held_address(store, seen, match.given | primary_allocated),
         others_with_address=_others_with_address(store, service, cluster, requested),
@@ -379,29 +379,11 @@ def _addresses_of_primary(
 def _obtainable_request(store: ServiceStore, request: Request, match: LoadBalancerMatch) -> str:
     """Return the address that the Service can still request in its pool; empty if it can request none.
 
-    Only for such a Service, all Nodes, VMs and load balancers are searched.
+    Only for such a Service, all Nodes and load balancers are searched.
     """
     if match.load_balancer is not None:
         return ""
     return request.address if store.pool_rights.permit(request.ip_pool) else ""
-
-
-def _machine_with(store: ServiceStore, address: str) -> str:
-    """Return what else has an address: an API server, a Node or a VM; empty if nothing has it, or without an address.
-
-    The guest agent of a VM also reports what kube-vip has bound to it, for some time after that was withdrawn.
-    """
-    if not address:
-        return ""
-    if address in store.api_servers:
-        return "an API server of the kubeconfigs"
-    for node in store.nodes.all():
-        if any(entry.address == address for entry in node.status.addresses):
-            return f"Node {node.metadata.name}"
-    for instance in store.vmis.all():
-        if any(address in interface.addresses for interface in instance.interfaces):
-            return f"VM {instance.metadata.name}"
-    return ""
 
 
 def _holders_of_new(
@@ -418,11 +400,13 @@ def _holders_of_new(
 
 
 def _holder_of(store: ServiceStore, address: str) -> str:
-    """Return what else has an address, in a sentence; empty if nothing has.
+    """Return what else has an address, in a sentence; empty if nothing has, or without an address.
 
     What only a claim shows does not count: a tenant writes the annotations of Services, and the report of a VM also has
     what kube-vip has bound to it.
     """
+    if not address:
+        return ""
     special = special_use(address)
     if special:
         return f"it is {special}"

@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.request import Ipam, Request, invalid_value
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 MACHINE_SECONDS: Final = 60.0
-"""Time after which a Service is planned again whose address a Node or a VM has: no event shows that it has gone."""
+"""Time after which a Service is planned again whose address a Node has: no event shows that it has gone."""
 
 
 class RequestStep(StrEnum):
@@ -75,8 +75,8 @@ def answer_to_request(snapshot: ServiceSnapshot) -> RequestAnswer:
     refused = snapshot.remembered.refused_seed
     if refused is not None and (refused.pool, refused.address) == (request.ip_pool, request.address):
         return RequestAnswer(RequestStep.CREATE, _refused(request, refused.answer))
-    if snapshot.machine_with_address:
-        warning = _in_use(request, f"{snapshot.machine_with_address} has it")
+    if snapshot.holder_of_requested:
+        warning = _in_use(request, snapshot.holder_of_requested)
         return RequestAnswer(RequestStep.WAIT, warning, look_again_after=MACHINE_SECONDS)
     observed = snapshot.pool
     if observed is None or observed.name != request.ip_pool:

@@ -272,7 +272,7 @@ WORLDS: dict[str, tuple[World, Phase]] = {
     "the requested address is in use": (
         World(
             service(spec={"loadBalancerIP": "10.0.0.7"}, annotations={IP_POOL: "lan"}),
-            facts={"pool_rights": PoolRights(are_all=True), "machine_with_address": "Node n1"},
+            facts={"pool_rights": PoolRights(are_all=True), "holder_of_requested": "Node n1 has it"},
         ),
         Phase.NEW,
     ),

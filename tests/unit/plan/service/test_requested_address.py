@@ -66,7 +66,7 @@ PLANS: dict[str, World] = {
         PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool({"subnet": "10.1.0.0/24"}))}
     ),
     "no such pool": World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", None)}),
-    "a Node has it": World(PREPARED, facts={**facts(), "machine_with_address": "Node n1"}),
+    "a Node has it": World(PREPARED, facts={**facts(), "holder_of_requested": "Node n1 has it"}),
     "the rights are not known yet": World(PREPARED, facts={"pool_rights": PoolRights(are_known=False)}),
     "the rights are not known yet: the finalizer comes with the withdrawal": World(
         NEW, facts={"pool_rights": PoolRights(are_known=False)}

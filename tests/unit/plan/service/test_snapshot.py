@@ -230,27 +230,27 @@ def permitted(store: ClusterStore) -> ClusterStore:
     return store
 
 
-MACHINES: dict[str, tuple[Mapping[str, Any], str]] = {
-    "a Node": ({NODES.plural: Page((node(addresses=[("InternalIP", ADDRESS)]),), "")}, "Node w1"),
-    "a VM": ({INSTANCES.plural: Page((instance(ips=["192.168.0.9", ADDRESS]),), "")}, "VM w1"),
+HOLDERS: dict[str, tuple[Mapping[str, Any], str]] = {
+    "a Node": ({NODES.plural: Page((node(addresses=[("InternalIP", ADDRESS)]),), "")}, "Node w1 has it"),
+    "the report of a VM": ({INSTANCES.plural: Page((instance(ips=["192.168.0.9", ADDRESS]),), "")}, ""),
     "nothing": ({}, ""),
 }
 
 
-@pytest.mark.parametrize(("lists", "expected"), MACHINES.values(), ids=MACHINES)
-def test_machine_with_the_requested_address(lists: Mapping[str, Any], expected: str) -> None:
+@pytest.mark.parametrize(("lists", "expected"), HOLDERS.values(), ids=HOLDERS)
+def test_holder_of_the_requested_address(lists: Mapping[str, Any], expected: str) -> None:
     listed = {SERVICES.plural: Page((REQUESTED,), ""), LOAD_BALANCERS.plural: Page((), "")}
     store = permitted(ClusterStore(CLUSTER, {**listed, **lists}))
-    assert observe(store, REQUESTED, CLUSTER).machine_with_address == expected
+    assert observe(store, REQUESTED, CLUSTER).holder_of_requested == expected
     # A Service that has a load balancer keeps what it has.
     later = permitted(ClusterStore(CLUSTER, {**listed, **lists, LOAD_BALANCERS.plural: Page((marked(),), "")}))
-    assert observe(later, REQUESTED, CLUSTER).machine_with_address == ""
+    assert observe(later, REQUESTED, CLUSTER).holder_of_requested == ""
 
 
 def test_api_server_with_the_requested_address() -> None:
     store = permitted(listed_store([REQUESTED], (), None))
     store.api_servers = frozenset({ADDRESS})
-    assert observe(store, REQUESTED, CLUSTER).machine_with_address == "an API server of the kubeconfigs"
+    assert observe(store, REQUESTED, CLUSTER).holder_of_requested == "an API server of the kubeconfigs has it"
 
 
 def test_others_with_the_requested_address() -> None:
@@ -274,7 +274,7 @@ def test_nothing_is_searched_for_a_request_that_is_not_permitted() -> None:
     store = listed_store([REQUESTED], (load_balancer("waiting", uid="waiting"),), None)
     store.api_servers = frozenset({ADDRESS})
     snapshot = observe(store, REQUESTED, CLUSTER)
-    assert (snapshot.machine_with_address, dict(snapshot.others_with_address)) == ("", {})
+    assert (snapshot.holder_of_requested, dict(snapshot.others_with_address)) == ("", {})
 
 
 def test_family_of_a_service() -> None:
