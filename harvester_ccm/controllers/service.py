@@ -150,9 +150,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
 
     def _is_secondary_in_progress(self, snapshot: ServiceSnapshot) -> bool:
         """Return whether a Service that may share the address is being reconciled now."""
-        # Only before a deletion it matters, and there may be thousands of secondaries.
-        if not snapshot.may_delete_load_balancer:
-            return False
         return any(self.queue.is_active(secondary.metadata.key) for secondary in snapshot.own_secondaries)
 
     def plan(self, snapshot: ServiceSnapshot) -> ServicePlan:

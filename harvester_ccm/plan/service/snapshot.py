@@ -148,7 +148,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this Service as their primary, or last had its address."""
     secondary_in_progress: bool = False
-    """Whether one of these is being reconciled now."""
+    """Whether one of these is being reconciled now: the patch by which it begins to share may be on its way."""
     network_devices: Mapping[str, str] | None = field(default_factory=dict)
     """Network to device of the nodes; None until the ConfigMap with the mapping has been looked up."""
     last_announced_at: float = -math.inf
@@ -208,12 +208,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return self.match.load_balancer
 
     @property
-    def may_delete_load_balancer(self) -> bool:
-        """Whether a load balancer of the Service may be deleted by its plan: with the Service, or for another one."""
-        is_replaced = self.wants_switch or bool(self.request.primary)
-        return bool(self.match.own_undeleted) and (self.is_leaving or is_replaced)
-
-    @property
     def existing_primary(self) -> Service:
         """The primary that the Service names. Raises LookupError if there is none."""
         if self.primary is None:
@@ -252,16 +246,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         load_balancer = self.match.load_balancer
         recorded = "" if load_balancer is None else load_balancer.address
         return leases_of(self.seen, self.record, recorded=recorded)
-
-    @cached_property
-    def unallocated_address(self) -> str:
-        """The address in the status that no load balancer of the Service has; empty if none exists.
-
-        It is also empty with DHCP: the plan itself clears an address that is not the lease.
-        """
-        allocated = allocated_addresses(self.match.own_load_balancers)
-        is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
-        return "" if is_allocated else self.shown_address
 
     @cached_property
     def taken_address(self) -> str:

@@ -6,7 +6,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.load_balancer.specification import has_moved
-from harvester_ccm.plan.service.ownership.owner import Mark, mark_of, service_key
+from harvester_ccm.plan.service.ownership.owner import Mark, allocated_addresses, mark_of, service_key
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -103,9 +103,13 @@ def _way_to_held_address(snapshot: ServiceSnapshot, holder: LoadBalancer) -> str
 
 
 def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
-    """Return the Warning about the address of a Service that no load balancer of it has, or None."""
-    address = snapshot.unallocated_address
-    if not address:
+    """Return the Warning about the address of a Service that no load balancer of it has, or None.
+
+    With DHCP there is none: the plan itself clears an address that is not the lease.
+    """
+    address = snapshot.shown_address
+    allocated = allocated_addresses(snapshot.match.own_load_balancers)
+    if not address or address in allocated or names.DHCP_ADDRESS in allocated:
         return None
     cause = (
         f"Address {address} stays announced, but it is not allocated to this Service in Harvester and may be given to "

@@ -363,22 +363,6 @@ def test_copy_of_an_address_on_the_load_balancer_of_a_primary_allocates_nothing(
     assert isinstance(plan_service(snapshot).verdict, NotReady)
 
 
-MAY_DELETE: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {
-    "served": (served(), (allocated(),), False),
-    "deleted": (served(deleting=True), (allocated(),), True),
-    "deleted, without a load balancer": (served(deleting=True), (), False),
-    "deleted, its load balancer is being deleted": (served(deleting=True), (allocated(deleting=True),), False),
-    "switch": (served(annotations=VM), (allocated(),), True),
-    "primary": (served(annotations=SHARES), (allocated(),), True),
-    "pool": (served(annotations={IP_POOL: "other"}), (allocated(),), False),
-}
-
-
-@pytest.mark.parametrize(("concerned", "own", "expected"), MAY_DELETE.values(), ids=MAY_DELETE.keys())
-def test_load_balancer_may_be_deleted(concerned: Service, own: tuple[LoadBalancer, ...], *, expected: bool) -> None:
-    assert snapshot_of(concerned, *own).may_delete_load_balancer is expected
-
-
 def test_what_is_missing_is_an_error() -> None:
     snapshot = snapshot_of(service())
     with pytest.raises(LookupError, match="Service shop/web has no load balancer"):
