@@ -117,7 +117,7 @@ def read_request(service: Service, seen: Seen) -> Request:
     workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = _health_check(service, problems)
     addresses = requested_addresses(service, seen)
-    setting, address = _requested_address(addresses, seen.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
+    setting, address = _requested_address(addresses, problems, is_dhcp=ipam == "dhcp")
     return Request(
         ipam=_ipam(ipam),
         workload_type=WorkloadType(workload_type or ""),
@@ -225,14 +225,10 @@ def requests_address(service: Service) -> bool:
     return any(requested_addresses(service, read_seen(service)).values())
 
 
-def _requested_address(
-    addresses: Mapping[str, str], ipv4_of_pair: str, problems: list[EventMessage], *, is_dhcp: bool
-) -> tuple[str, str]:
+def _requested_address(addresses: Mapping[str, str], problems: list[EventMessage], *, is_dhcp: bool) -> tuple[str, str]:
     """Return the setting that requests an address, and the address; both are empty without a request.
 
     Any other value than one address is a mistake, except kube-vip's for DHCP.
-
-    Of a pair of kube-vip, with an address of each family, the IPv4 address is requested.
     """
     for setting, value in addresses.items():
         if value.strip() == "" or (is_dhcp and value.strip() == names.DHCP_ADDRESS):
@@ -240,10 +236,6 @@ def _requested_address(
         address = ipv4_text(value)
         if address and address != names.DHCP_ADDRESS:
             return setting, address
-        if setting == ADDRESS_ANNOTATION and ipv4_of_pair not in {"", names.DHCP_ADDRESS}:
-            expected = f"one IPv4 address, because a load balancer has no IPv6 address. {ipv4_of_pair} is requested"
-            problems.append(invalid_value(setting, value, expected))
-            return setting, ipv4_of_pair
         expected = f"one IPv4 address; for one from DHCP, set annotation {names.IPAM} to dhcp"
         problems.append(invalid_value(setting, value, expected))
     return "", ""

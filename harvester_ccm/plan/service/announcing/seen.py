@@ -1,12 +1,12 @@
 """What kube-vip can read on a Service, and what it has written there."""
 
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import Service, ipv4_text
+from harvester_ccm.model.core import Service
 
 ADDRESS_ANNOTATION: Final = names.KUBE_VIP_ADDRESSES
 DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
@@ -83,19 +83,6 @@ class Seen(Struct, frozen=True):
         return not (self.address_annotation or self.specified or self.status or self.node)
 
     @property
-    def ipv4_of_pair(self) -> str:
-        """The IPv4 address of an annotation with one address of each family; empty if it has no such pair.
-
-        kube-vip announces both. A load balancer of Harvester has no IPv6 address.
-        """
-        first, comma, second = (self.address_annotation or "").partition(",")
-        if not comma:
-            return ""
-        if _is_ipv6(second):
-            return ipv4_text(first)
-        return ipv4_text(second) if _is_ipv6(first) else ""
-
-    @property
     def leases(self) -> tuple[str, ...]:
         """The addresses in the status that are also in kube-vip's annotation for leases."""
         return tuple(address for address in self.status if _normal(address) in self.lease_annotation)
@@ -147,14 +134,6 @@ def compared_fields(service: Service) -> str:
     if lease_name:
         fields.append(f"lease {lease_name[:_LEASE_LENGTH]}")
     return " ".join(fields)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        IPv6Address(text.strip())
-    except ValueError:
-        return False
-    return True
 
 
 def _normal(address: str) -> str:

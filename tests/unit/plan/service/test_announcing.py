@@ -802,20 +802,6 @@ def test_fields_that_kube_vip_compares(concerned: Service, expected: str) -> Non
     assert compared_fields(concerned) == expected
 
 
-PAIRS: dict[str, tuple[str, str]] = {
-    "IPv4 first": (f"{ADDRESS},fd00::1", ADDRESS),
-    "IPv6 first": (f"fd00::1, {ADDRESS}", ADDRESS),
-    "two of one family": (f"{ADDRESS},{OTHER}", ""),
-    "one": (ADDRESS, ""),
-    "no addresses": ("a,b", ""),
-}
-
-
-@pytest.mark.parametrize(("address_annotation", "expected"), PAIRS.values(), ids=PAIRS.keys())
-def test_ipv4_address_of_a_pair(address_annotation: str, expected: str) -> None:
-    assert replace(NEW, address_annotation=address_annotation).ipv4_of_pair == expected
-
-
 READ: dict[str, tuple[Service, str]] = {
     "the annotation": (service(annotations={KUBE_VIP_ADDRESSES: ADDRESS}, spec={"loadBalancerIP": OTHER}), ADDRESS),
     "an empty annotation hides all others": (

@@ -133,7 +133,7 @@ BINDING: dict[str, tuple[Service, bool]] = {
         service(ours=True, annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED}),
         False,
     ),
-    "pair of addresses": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: f"{WANTED},fd00::1"}), True),
+    "pair of addresses": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: f"{WANTED},fd00::1"}), False),
     "not an address": (service(spec={"loadBalancerIP": "10.0.0.020"}, annotations=IN_LAN), False),
     "none": (service(annotations=IN_LAN), False),
 }

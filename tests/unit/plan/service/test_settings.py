@@ -81,9 +81,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, object]]] = {
     "requested address": ({REQUESTED_ADDRESS: " 10.0.0.7 "}, {"address": "10.0.0.7"}),
     "address annotation of kube-vip": ({KUBE_VIP_ADDRESSES: "10.0.0.7"}, {"address": "10.0.0.7"}),
     "DHCP of kube-vip": ({KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}, {"address": ""}),
-    "addresses of both families for kube-vip": ({KUBE_VIP_ADDRESSES: "10.0.0.7,fd00::7"}, {"address": "10.0.0.7"}),
-    "DHCP of both families for kube-vip": ({KUBE_VIP_ADDRESSES: "0.0.0.0,::"}, {"address": ""}),
-    "addresses of both families in another annotation": ({REQUESTED_ADDRESS: "10.0.0.7,fd00::7"}, {"address": ""}),
+    "addresses of both families for kube-vip": ({KUBE_VIP_ADDRESSES: "10.0.0.7,fd00::7"}, {"address": ""}),
     "health check": ({HEALTH_CHECK_PORT: "80"}, {"wants_vm": True}),
     "health check and cluster": ({HEALTH_CHECK_PORT: "80", WORKLOAD_TYPE: "cluster"}, {"wants_vm": False}),
 }
@@ -186,7 +184,7 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
     "addresses of both families": (
         {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7,fd00::7"}},
         INVALID,
-        "expected one IPv4 address, because a load balancer has no IPv6 address. 10.0.0.7 is requested",
+        "expected one IPv4 address",
     ),
     "leading zeros": ({"annotations": {REQUESTED_ADDRESS: "10.0.0.07"}}, INVALID, "expected one IPv4 address"),
     "health check port": (
