@@ -30,8 +30,6 @@ from harvester_ccm.plan.service.waiting import waits_for_harvester, while_waitin
 
 QUEUED_GRACE_SECONDS: Final = 60.0
 """Time after which the condition of a Service reports that its creation is queued."""
-RIGHTS_SECONDS: Final = 1.0
-"""Time after which a Service is planned again that waits until it is known in which pools it can request an address."""
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 _RIGHTS_UNKNOWN: Final = EventMessage(
     "Warning",
@@ -61,7 +59,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
     answer = answer_to_request(snapshot)
     if answer.step is RequestStep.AWAIT_RIGHTS:
         waiting = waits_at_most(UNAVAILABLE_GRACE_SECONDS, _RIGHTS_UNKNOWN, snapshot, Phase.NEW)
-        waits = Desired(waiting.verdict, finalizer=Finalizer.ADD, look_again_after=RIGHTS_SECONDS)
+        waits = Desired(waiting.verdict, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
         return while_waiting(snapshot, waits)
     if answer.step is RequestStep.WAIT and answer.warning is not None:
         verdict = not_ready(answer.warning, snapshot)
