@@ -11,7 +11,6 @@ from harvester_ccm.plan.service.allocation.deletion import next_deletion
 from harvester_ccm.plan.service.announcing.device import RESTART
 from harvester_ccm.plan.service.announcing.sequence import LEAVE, WITHDRAW, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
-from harvester_ccm.plan.service.load_balancer.specification import network_of
 from harvester_ccm.plan.service.ownership.owner import allocated_addresses
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import has_other_class, was_secondary
@@ -77,9 +76,13 @@ def _is_announced_by_us(snapshot: ServiceSnapshot) -> bool:
     seen = snapshot.seen
     if seen.is_withdrawn or not has_other_class(snapshot.service):
         return True
+    return not _our_addresses(snapshot).isdisjoint({*seen.status, seen.read_address})
+
+
+def _our_addresses(snapshot: ServiceSnapshot) -> frozenset[str]:
+    """Return the addresses that this controller has published, or that its load balancers have."""
     published = "" if snapshot.record is None else snapshot.record.address
-    ours = {published, *allocated_addresses(snapshot.match.own_load_balancers)} - {""}
-    return not ours.isdisjoint({*seen.status, seen.read_address})
+    return allocated_addresses(snapshot.match.own_load_balancers).union({published}) - {""}
 
 
 def _released(snapshot: ServiceSnapshot) -> Desired:
@@ -107,22 +110,15 @@ def _has_our_status(snapshot: ServiceSnapshot) -> bool:
     """Return whether this controller wrote the status; with another class, the controller of that class can have."""
     if not has_other_class(snapshot.service):
         return True
-    published = "" if snapshot.record is None else snapshot.record.address
-    return not ({published, *allocated_addresses(snapshot.match.own_load_balancers), *snapshot.seen.leases}).isdisjoint(
-        snapshot.service.addresses
-    )
+    return not _our_addresses(snapshot).union(snapshot.seen.leases).isdisjoint(snapshot.service.addresses)
 
 
 def _device_to_remove(snapshot: ServiceSnapshot) -> str | None:
     """Return empty, which removes the annotation of the device, if this controller wrote it; else None.
 
-    It writes the device of the network, and on a secondary the device of the primary.
+    It writes the device of a network, and on a secondary the device of the primary.
     """
-    own = snapshot.match.own_load_balancers
-    requested = snapshot.request.network
-    network = network_of(own[0], requested) if own else requested
-    device = (snapshot.network_devices or {}).get(network, "")
-    is_ours = bool(device) and snapshot.seen.device == device
+    is_ours = snapshot.seen.device in (snapshot.network_devices or {}).values()
     return "" if is_ours or was_secondary(snapshot.service) else None
 
 
@@ -135,9 +131,7 @@ def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
     seen = snapshot.seen
     if service.metadata.deleting or service.spec.type == "LoadBalancer" or seen.is_held or not seen.node:
         return None
-    published = "" if snapshot.record is None else snapshot.record.address
-    allocated = allocated_addresses(snapshot.match.own_load_balancers)
-    addresses = {*allocated, *seen.status, published} - {"", names.DHCP_ADDRESS}
+    addresses = _our_addresses(snapshot).union(seen.status) - {names.DHCP_ADDRESS}
     cause = (
         "kube-vip up to 1.2.3 does not withdraw an address when a Service is no longer of type LoadBalancer: "
         f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {seen.node} until kube-vip restarts "
