@@ -311,7 +311,7 @@ def _vm(match: Match) -> Document | None:
         "foundBy": str(match.by or ""),
         "status": vm.object.status.printable_status,
         "host": vm.vmi.status.node_name if vm.vmi else "",
-        "power": state_of(vm).power.value,
+        "power": state_of(vm).value,
         "guestAgent": "connected" if vm.vmi and vm.vmi.has_agent else "not connected",
     }
 

@@ -26,7 +26,7 @@ from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import NodePatch, taints_body
-from harvester_ccm.plan.node.power import Power, VMState, not_reporting, not_running, state_of
+from harvester_ccm.plan.node.power import VMState, not_reporting, not_running, state_of
 from harvester_ccm.plan.node.vms import VM, NodeStore, recorded_name
 
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
@@ -143,13 +143,16 @@ def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
     if not _has_our_provider_id(node):
         return LifecyclePlan()
     if node.ready == "True":
-        return LifecyclePlan(_shutdown_patch(node, Power.ON))
+        return LifecyclePlan(_shutdown_patch(node, is_off=False))
     if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
         # The VM can have been started or stopped since the cache was current.
         if match.runs_other_machine or not snapshot.is_current:
             return LifecyclePlan()
         state = state_of(match.vm)
-        return LifecyclePlan(_shutdown_patch(node, state.power), cause=_cause(node, match.vm, state))
+        cause = _cause(node, match.vm, state)
+        if state is VMState.CHANGING:
+            return LifecyclePlan(cause=cause)
+        return LifecyclePlan(_shutdown_patch(node, is_off=state.is_off), cause=cause)
     if snapshot.has_lost_vm:
         return _plan_deletion(snapshot)
     return LifecyclePlan()
@@ -162,7 +165,7 @@ def _cause(node: Node, vm: VM, state: VMState) -> EventMessage | None:
     """
     if node.ready_condition is None:
         return None
-    if state.power is Power.OFF or state is VMState.PAUSED:
+    if state.is_off or state is VMState.PAUSED:
         return not_running(vm, "this Node is not Ready")
     if node.ready != "Unknown":
         return None
@@ -239,15 +242,15 @@ def _has_our_provider_id(node: Node) -> bool:
     return parse_provider_id(node.spec.provider_id) is not None and not node.metadata.deleting
 
 
-def _shutdown_patch(node: Node, state: Power) -> NodePatch | None:
-    """Return the patch that makes the shutdown taint follow the power state; None if it does or stays."""
+def _shutdown_patch(node: Node, *, is_off: bool) -> NodePatch | None:
+    """Return the patch that makes the shutdown taint follow the VM; None if it does."""
     others = tuple(
         taint for taint in node.spec.taints if (taint.key, taint.effect) != (_SHUTDOWN.key, _SHUTDOWN.effect)
     )
     is_tainted = len(others) < len(node.spec.taints)
-    if state is Power.UNKNOWN or is_tainted is (state is Power.OFF):
+    if is_tainted is is_off:
         return None
     taints = others
-    if state is Power.OFF:
+    if is_off:
         taints = (*others, _SHUTDOWN)
     return NodePatch(taints_body(node, taints))

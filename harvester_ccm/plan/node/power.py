@@ -24,20 +24,10 @@ _STOPPED: Final = frozenset({"Stopped", "Stopping", "Terminating"})
 _FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Power(StrEnum):
-    """Power state of a VM."""
-
-    ON = "on"
-    OFF = "off"
-    UNKNOWN = "unknown"
-    """Changing or not reported."""
-
-
 class VMState(StrEnum):
     """States of a VM, as far as they concern its Node.
 
-    The docstring of each has two parts: what holds. Taint: the shutdown taint of the
-    Node while it is not Ready.
+    The docstring of each has two parts: what holds. Taint: the shutdown taint of the Node while it is not Ready.
     """
 
     RUNNING = "running"
@@ -53,13 +43,9 @@ class VMState(StrEnum):
     """The VM is starting or stopping, or its host failed. Taint: unchanged."""
 
     @property
-    def power(self) -> Power:
-        """The power state."""
-        if self in {VMState.RUNNING, VMState.PAUSED}:
-            return Power.ON
-        if self in {VMState.STOPPED, VMState.CANNOT_RUN}:
-            return Power.OFF
-        return Power.UNKNOWN
+    def is_off(self) -> bool:
+        """Whether the VM is certainly off."""
+        return self in {VMState.STOPPED, VMState.CANNOT_RUN}
 
 
 def state_of(vm: VM) -> VMState:

@@ -52,7 +52,7 @@ VM:
   UID:            uid-of-vm-w1
   Found by:       name
   Status:         Running
-  Power:          on
+  Power:          running
   Guest agent:    connected
 Addresses:
   TYPE        ADDRESS   REASON
