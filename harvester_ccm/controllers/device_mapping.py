@@ -20,7 +20,8 @@ from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NodeReason
-from harvester_ccm.plan.node.vms import own_vmis, plan_device_mapping
+from harvester_ccm.plan.node.device_mapping import plan_device_mapping
+from harvester_ccm.plan.node.vms import own_vmis
 
 COMPONENT: Final = "network-mapping"
 """Source of the Events on the ConfigMap."""

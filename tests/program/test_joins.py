@@ -10,7 +10,7 @@ import pytest
 from harvester_ccm.controllers import device_mapping
 from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.controllers.wake import BACKENDS_SECONDS
-from harvester_ccm.plan.node.vms import plan_device_mapping
+from harvester_ccm.plan.node.device_mapping import plan_device_mapping
 from tests.support.clock import jumping_time
 from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
 from tests.support.program_world import Harvester, Program, guest_server

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harvester_ccm.model.core import ConfigMap
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.plan.node.vms import plan_device_mapping
+from harvester_ccm.plan.node.device_mapping import plan_device_mapping
 from tests.support.node_objects import instance
 
 NICS = {"A": "nic-a", "B": "nic-b", "C": "nic-c"}

@@ -8,9 +8,9 @@ import pytest
 from harvester_ccm.model.core import ConfigMap, Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import VM_ANNOTATION
+from harvester_ccm.plan.node.device_mapping import plan_device_mapping
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import plan_device_mapping
 from tests.support.node_objects import DEFAULTS, FOREIGN, OWN, UNINITIALIZED, instance, node, store, vm
 
 HONEST_UUID = "5f3c0000-0000-4000-8000-00000000000a"
