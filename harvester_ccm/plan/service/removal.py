@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.allocation.deletion import next_deletion
+from harvester_ccm.plan.service.allocation.deletion import deletion_in
 from harvester_ccm.plan.service.announcing.device import RESTART
 from harvester_ccm.plan.service.announcing.sequence import LEAVE, WITHDRAW, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
@@ -41,11 +41,7 @@ def _is_withdrawn(snapshot: ServiceSnapshot, withdrawal: Desired) -> bool:
 
 
 def _plan_deletion(snapshot: ServiceSnapshot, withdrawal: Desired) -> Desired:
-    if snapshot.secondary_in_progress:
-        # The patch by which that Service begins to share the address may be on its way.
-        verdict = waits_for(Reason.SHARED_ADDRESS_PENDING)
-        return replace(withdrawal, verdict=verdict, look_again_after=1.0)
-    deletion = next_deletion(snapshot.match.own_undeleted, snapshot.waited(Phase.LEAVING))
+    deletion = deletion_in(Phase.LEAVING, snapshot, snapshot.match.own_undeleted)
     return replace(
         withdrawal,
         verdict=deletion.verdict,

@@ -1,11 +1,13 @@
 """The replacement of a load balancer by one of the other workload type, at the request of the user."""
 
+from msgspec.structs import replace
+
 from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.creation import next_body
-from harvester_ccm.plan.service.allocation.deletion import next_deletion
+from harvester_ccm.plan.service.allocation.deletion import deletion_in
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.announcing.sequence import HOLD
@@ -47,26 +49,14 @@ def plan_switching(snapshot: ServiceSnapshot) -> Desired:
     Harvester allocates the same address again, and withdraws the address.
     """
     load_balancer = snapshot.load_balancer
-    deletion = next_deletion((load_balancer,), snapshot.waited(Phase.SWITCHING))
+    deletion = deletion_in(Phase.SWITCHING, snapshot, (load_balancer,))
     pinned = _pinned_pool(snapshot, load_balancer)
     dry_run = _dry_run(snapshot, is_prepared=not pinned)
     if not deletion.deletes:
         return Desired(
             deletion.verdict, write=deletion.write, dry_run=dry_run, look_again_after=deletion.look_again_after
         )
-    if snapshot.secondary_in_progress or _is_shared(snapshot, load_balancer):
-        # The secondaries withdraw the address when they see that this Service has. The patch by which one begins to
-        # share the address may be on its way.
-        look_again_after = 1.0 if snapshot.secondary_in_progress else 5.0
-        return Desired(
-            waits_for(Reason.SHARED_ADDRESS_PENDING),
-            HOLD,
-            annotations=pinned,
-            finalizer=Finalizer.ADD,
-            dry_run=dry_run,
-            look_again_after=look_again_after,
-        )
-    return Desired(
+    withdrawn = Desired(
         waits_for(Reason.REPLACEMENT_PENDING),
         HOLD,
         annotations=pinned,
@@ -75,6 +65,11 @@ def plan_switching(snapshot: ServiceSnapshot) -> Desired:
         dry_run=dry_run,
         events=(_changing(snapshot),),
     )
+    if not _is_shared(snapshot, load_balancer):
+        return withdrawn
+    # The secondaries withdraw the address when they see that this Service has.
+    verdict = waits_for(Reason.SHARED_ADDRESS_PENDING)
+    return replace(withdrawn, verdict=verdict, write=None, events=(), look_again_after=5.0)
 
 
 def _changing(snapshot: ServiceSnapshot) -> EventMessage:

@@ -17,6 +17,7 @@ from harvester_ccm.plan.service.desired import (
 )
 from harvester_ccm.plan.service.messages import release_entry_command
 from harvester_ccm.plan.service.scope import finalizer_remedy
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady
 
 FORCED_AFTER_SECONDS: Final = 300.0
@@ -87,6 +88,16 @@ def _warning(load_balancers: Iterable[LoadBalancer]) -> EventMessage:
         if entry is not None and not load_balancer.allocated_ip:
             return replace(entry, reason=Reason.DELETION_PENDING)
     return _WAITS
+
+
+def deletion_in(phase: str, snapshot: ServiceSnapshot, load_balancers: Collection[LoadBalancer]) -> Deletion:
+    """Return the next step of the deletion of load balancers of a Service, which waits for it in this phase.
+
+    While a secondary is being reconciled, the patch by which it begins to share the address may be on its way.
+    """
+    if snapshot.secondary_in_progress:
+        return Deletion(waits_for(Reason.SHARED_ADDRESS_PENDING), look_again_after=1.0)
+    return next_deletion(load_balancers, snapshot.waited(phase))
 
 
 def next_deletion(load_balancers: Collection[LoadBalancer], waited: float) -> Deletion:

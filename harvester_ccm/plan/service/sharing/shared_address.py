@@ -8,7 +8,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, Reason
-from harvester_ccm.plan.service.allocation.deletion import next_deletion
+from harvester_ccm.plan.service.allocation.deletion import deletion_in
 from harvester_ccm.plan.service.announcing.device import changed_device
 from harvester_ccm.plan.service.announcing.seen import Seen, read_seen
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Goal, Wish
@@ -119,10 +119,7 @@ def _plan_own_deletion(snapshot: ServiceSnapshot, address: str) -> Desired:
     record = snapshot.record
     has_shared_address = record is not None and record.is_published and record.address == address
     wish = LEAVE if has_shared_address else HOLD
-    if snapshot.secondary_in_progress:
-        # The patch by which another Service begins to share the address of this one may be on its way.
-        return Desired(waits_for(Reason.SHARED_ADDRESS_PENDING), wish, look_again_after=1.0)
-    deletion = next_deletion(snapshot.match.own_undeleted, snapshot.waited(Phase.SHARING))
+    deletion = deletion_in(Phase.SHARING, snapshot, snapshot.match.own_undeleted)
     return Desired(
         deletion.verdict,
         wish,
