@@ -165,22 +165,11 @@ def candidate_of(load_balancer: LoadBalancer, service: Service, cluster: Cluster
         return Candidate(load_balancer, Owner.UNPROVEN, _unproven_reason(load_balancer, cluster))
     if label is None or label in cluster.names:
         return Candidate(load_balancer, Owner.OURS, proof)
-    return _under_another_name(load_balancer, service, cluster, label)
+    return _under_another_name(load_balancer, cluster, label)
 
 
-def _under_another_name(
-    load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity, label: str
-) -> Candidate:
+def _under_another_name(load_balancer: LoadBalancer, cluster: ClusterIdentity, label: str) -> Candidate:
     """Return the owner of a load balancer with the UIDs of this cluster and another cluster name in its label."""
-    meta = load_balancer.metadata
-    if meta.name == name_for(service, cluster):
-        reason = (
-            f"label {names.LB_CLUSTER} is {label!r}, although its name is made from the name of this cluster, "
-            f"{cluster.name!r}: the label was changed later"
-        )
-        remedy = f"If the cluster is not called {label!r} now, set the label back in Harvester"
-        command = f"kubectl label --overwrite {_target(load_balancer)} {names.LB_CLUSTER}={shlex.quote(cluster.name)}"
-        return Candidate(load_balancer, Owner.FOREIGN, reason, remedy, command)
     reason = f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
     remedy = (
         f"If the cluster was renamed, start the controller with --former-cluster-names={label}. If another client has "

@@ -167,23 +167,14 @@ def test_reason_without_a_proof(load_balancer: LoadBalancer, cluster: ClusterIde
     assert reason in candidate.reason
 
 
-def test_load_balancer_of_a_renamed_or_cloned_cluster_says_what_to_do() -> None:
-    name = load_balancer_name("old", "shop", "web", UID)
+@pytest.mark.parametrize("named_by", ["old", CLUSTER.name], ids=["renamed or cloned", "the label was changed"])
+def test_load_balancer_under_another_name_says_what_to_do(named_by: str) -> None:
+    name = load_balancer_name(named_by, "shop", "web", UID)
     (candidate,) = match_load_balancer([marked(name=name, labels={LB_CLUSTER: "old"})], service(), CLUSTER).candidates
     assert candidate.owner is Owner.FOREIGN
     assert "--former-cluster-names=old" in candidate.remedy
     assert f"has changed label {LB_CLUSTER} in Harvester, set it back" in candidate.remedy
     assert candidate.command == ""
-
-
-def test_changed_label_of_a_load_balancer_is_set_back() -> None:
-    """The name of the load balancer has the name of the cluster as it is, so the cluster was not renamed."""
-    (candidate,) = match_load_balancer([marked(labels={LB_CLUSTER: "prod"})], service(), CLUSTER).candidates
-    assert candidate.owner is Owner.FOREIGN
-    assert candidate.reason.endswith("the label was changed later")
-    assert candidate.command == (
-        f"kubectl label --overwrite -n vms loadbalancers.loadbalancer.harvesterhci.io {LB_NAME} {LB_CLUSTER}=demo"
-    )
 
 
 ADOPTIONS: dict[str, tuple[LoadBalancer, str]] = {
