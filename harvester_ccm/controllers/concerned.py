@@ -150,7 +150,7 @@ def _addresses_of(load_balancer: LoadBalancer | None) -> frozenset[str]:
     """Return the addresses of a load balancer that the Services which share it read."""
     if load_balancer is None:
         return frozenset()
-    return allocated_addresses((load_balancer,)) | {load_balancer.address}
+    return allocated_addresses((load_balancer,))
 
 
 # The ConfigMap

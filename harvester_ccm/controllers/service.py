@@ -5,7 +5,7 @@ write of the plan. A reconcile never waits for Harvester: what has to happen the
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import structlog
@@ -62,8 +62,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         caches = shared.caches
         self.cluster = caches.cluster
         """This cluster, with its mark where that could be read."""
-        self.clock: Callable[[], str] = wall_time
-        """Tells the time of day as the API writes it."""
         self._balancers = BalancerWrites(harvester, caches.load_balancers, self.cluster.namespace)
         self._writes = ServiceWrites(guest, self._balancers, caches.services, self.limiter)
         self._pools = AddressPools(harvester, caches)
@@ -139,7 +137,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             remembered=state,
             pool=self._read_pools.get(key),
             now=now,
-            wall_time=self.clock(),
+            wall_time=wall_time(),
             secondary_in_progress=self._is_secondary_in_progress(snapshot),
             refused_of_primary=self._refused_of(snapshot.primary),
         )

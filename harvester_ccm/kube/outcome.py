@@ -1,4 +1,4 @@
-"""Outcome of a reconcile. A reconcile has three outcomes; it raises an error to be retried with backoff."""
+"""Outcome of a reconcile. A reconcile has two outcomes; it raises an error to be retried with backoff."""
 
 from msgspec import Struct
 
@@ -8,18 +8,11 @@ class Done(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """Another object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
+    """An object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
 
     reason: str
     """A short text, such as the reason of a condition or an Event."""
     at_most: float | None = None
 
 
-class Refused(Struct, frozen=True):
-    """The user must change the object, which triggers a reconcile."""
-
-    reason: str
-    """As of ``Wait``."""
-
-
-Outcome = Done | Wait | Refused
+Outcome = Done | Wait

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS
 from harvester_ccm.kube.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
-from harvester_ccm.kube.outcome import Done, Outcome, Refused, Wait
+from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
 from tests.support.background import running
 from tests.support.clock import jumping_time
@@ -109,8 +109,8 @@ async def test_resync_reconciles_every_key_once_per_interval() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "calls"),
-    [(Done(), 1), (Refused("value"), 1), (Wait("event"), 1), (Wait("address", 5), 2)],
-    ids=["done", "blocked", "waits for an event", "waits at most 5 s"],
+    [(Done(), 1), (Wait("event"), 1), (Wait("address", 5), 2)],
+    ids=["done", "waits for an event", "waits at most 5 s"],
 )
 @jumping_time
 async def test_outcome_determines_the_next_reconcile(outcome: Outcome, calls: int) -> None:
