@@ -22,7 +22,6 @@ from harvester_ccm.plan.service.desired import (
     waits_until,
 )
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change, searches_elsewhere
-from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
     UNAVAILABLE_GRACE_SECONDS,
@@ -105,8 +104,6 @@ def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalanc
     is_elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.allocation.passes_by_itself
     if is_elsewhere or load_balancer.is_closed or _has_left_entry(snapshot):
         return deletion_write(load_balancer)
-    if load_balancer.spec.workload_type == "vm":
-        return load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot))
     return load_balancer_change(load_balancer, snapshot)
 
 

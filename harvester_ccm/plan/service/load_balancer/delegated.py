@@ -16,7 +16,7 @@ from harvester_ccm.plan.service.announcing.sequence import Annotations, Goal, Wi
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change
-from harvester_ccm.plan.service.load_balancer.vm_spec import ports_left_out, vm_spec_of
+from harvester_ccm.plan.service.load_balancer.vm_spec import ports_left_out
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -49,7 +49,7 @@ def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
         Wish(Goal.HOLD, address, had_address=True),
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, service),
-        write=load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot), annotations=removed),
+        write=load_balancer_change(load_balancer, snapshot, annotations=removed),
         events=_events(snapshot, load_balancer),
         look_again_after=min(timers, default=None),
     )

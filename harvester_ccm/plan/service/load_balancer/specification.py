@@ -18,6 +18,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, Document
+from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.ownership.owner import name_for
 from harvester_ccm.plan.service.request import Ipam, Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -107,7 +108,6 @@ def load_balancer_change(
     snapshot: ServiceSnapshot,
     *,
     address: str = "",
-    vm_spec: Document | None = None,
     annotations: Mapping[str, str | None] | None = None,
 ) -> ChangeLoadBalancer | None:
     """Return the write that brings an existing load balancer to its desired state; None if it has that.
@@ -115,7 +115,10 @@ def load_balancer_change(
     ``address`` is the address in use; if it is empty, the present one stays. ``annotations`` are desired in addition to
     those of every load balancer.
     """
-    kept = kept_fields(snapshot.service, snapshot.cluster, vm_spec or {})
+    vm_spec: Document = {}
+    if current.spec.workload_type == "vm":
+        vm_spec = vm_spec_of(snapshot)
+    kept = kept_fields(snapshot.service, snapshot.cluster, vm_spec)
     spec = {**kept.spec, **_named_pool(current, snapshot)}
     description = _description(current, snapshot)
     wanted_annotations = {**kept.annotations, **description.annotations, **(annotations or {})}
