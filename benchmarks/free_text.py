@@ -21,8 +21,9 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.facts import addresses_of
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.allocation.pending import pending_warning
-from harvester_ccm.plan.service.allocation.state import deletion_step, is_in_progress, read_allocation
+from harvester_ccm.plan.service.allocation.state import is_in_progress, read_allocation
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.messages import Target, backends_warning, failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership.owner import candidate_of
@@ -144,7 +145,7 @@ READERS: Final = (
         _OF_SERVERS,
     ),
     Reader("pending_warning", lambda text: pending_warning(read_allocation(_load_balancer(text))), _OF_HARVESTER),
-    Reader("deletion_step", lambda text: deletion_step(_load_balancer(text)), _OF_HARVESTER),
+    Reader("deletion_write", lambda text: deletion_write(_load_balancer(text)), _OF_HARVESTER),
     Reader("is_in_progress", lambda text: is_in_progress(_load_balancer(text)), _OF_HARVESTER),
     Reader("backends_warning", lambda text: backends_warning(_load_balancer(text)), _OF_HARVESTER),
     Reader(

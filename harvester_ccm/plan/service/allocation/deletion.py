@@ -1,4 +1,4 @@
-"""The deletion of load balancers without the loss of an address; see ``allocation.deletion_step``."""
+"""The deletion of load balancers without the loss of an address; read ``deletion_write`` first."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_RECONCILE, Reason
-from harvester_ccm.plan.service.allocation.state import Allocation, DeletionStep, deletion_step, read_allocation
+from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,
@@ -117,19 +117,32 @@ def next_deletion(load_balancers: Collection[LoadBalancer], waited: float) -> De
 
 
 def deletion_write(load_balancer: LoadBalancer) -> ChangeLoadBalancer | DeleteLoadBalancer | None:
-    """Return the deletion of a load balancer, or the write that must precede it; None while Harvester must respond."""
-    name = load_balancer.metadata.name
-    match deletion_step(load_balancer):
-        case DeletionStep.WAIT:
-            return None
-        case DeletionStep.DELETE:
-            return DeleteLoadBalancer(load_balancer)
-        case DeletionStep.BLOCK_POOL:
-            # Harvester's next response is a new condition.
-            pool = read_allocation(load_balancer).pool
-            return ChangeLoadBalancer(name, status={"allocatedAddress": {"ipPool": pool}, "conditions": None})
-        case DeletionStep.ASK_AGAIN:
-            return ChangeLoadBalancer(name, annotations={LB_RECONCILE: "true"}, status={"conditions": None})
+    """Return the deletion of a load balancer, or the write that must precede it; None while Harvester must respond.
+
+    Harvester allocates an address in the pool first, records it on the load balancer next and adds its finalizer last;
+    a deletion in between loses the address for good. After a refusal Harvester may allocate at any moment. With the
+    pool named in the status it allocates nothing more, fails to record what it is allocating just now, and releases
+    that on deletion; but a deletion that arrives before that allocation releases nothing. Harvester processes one load
+    balancer once at a time, so its response to the blocked pool shows that no allocation is in progress. A pool that
+    does not exist must not be named: Harvester would never remove its finalizer.
+    """
+    meta = load_balancer.metadata
+    if not meta.has_finalizer(LB_CONTROLLER_FINALIZER):
+        return None
+    is_blocked = load_balancer.is_closed and load_balancer.ready is not None
+    if load_balancer.allocated_ip or is_blocked:
+        return DeleteLoadBalancer(load_balancer)
+    allocation = read_allocation(load_balancer)
+    if allocation.pool:
+        # Harvester's next response is a new condition.
+        status = {"allocatedAddress": {"ipPool": allocation.pool}, "conditions": None}
+        return ChangeLoadBalancer(meta.name, status=status)
+    if allocation.passes_by_itself:
+        return None
+    if meta.annotation(LB_RECONCILE) is not None:
+        return DeleteLoadBalancer(load_balancer)
+    # Harvester searches once more: its answer may be older than the request.
+    return ChangeLoadBalancer(meta.name, annotations={LB_RECONCILE: "true"}, status={"conditions": None})
 
 
 def deletion_remedy(load_balancer: LoadBalancer) -> str:

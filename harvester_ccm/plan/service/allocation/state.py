@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm import names
 from harvester_ccm.model.core import ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer
 
@@ -96,18 +95,6 @@ class Allocation(Struct, frozen=True):
         return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.DUPLICATE}
 
 
-class DeletionStep(StrEnum):
-    """The next step of the deletion of a load balancer, so that no address is lost."""
-
-    WAIT = auto()
-    """Harvester must record the address, or respond, first."""
-    BLOCK_POOL = auto()
-    """Name the pool in the status, so that Harvester allocates nothing more."""
-    ASK_AGAIN = auto()
-    """Make Harvester search once more, because its answer may be older than the request."""
-    DELETE = auto()
-
-
 _EXHAUSTED: Final = "no IP addresses available"
 _DUPLICATE: Final = "duplicate allocation"
 _POOL_NOT_WRITTEN: Final = (("fail to reserve ", " into "), ("record ", " into "))
@@ -171,32 +158,6 @@ def is_in_progress(load_balancer: LoadBalancer) -> bool:
     if load_balancer.allocated_ip or load_balancer.address:
         return False
     return read_allocation(load_balancer).is_in_progress
-
-
-def deletion_step(load_balancer: LoadBalancer) -> DeletionStep:
-    """Return the next step of the deletion of a load balancer that is not being deleted yet.
-
-    Harvester allocates an address in the pool first, records it on the load balancer next and adds its finalizer last;
-    a deletion in between loses the address for good. After a refusal Harvester may allocate at any moment. With the
-    pool named in the status it allocates nothing more, fails to record what it is allocating just now, and releases
-    that on deletion; but a deletion that arrives before that allocation releases nothing. Harvester processes one load
-    balancer once at a time, so its response to the blocked pool shows that no allocation is in progress. A pool that
-    does not exist must not be named: Harvester would never remove its finalizer.
-    """
-    if not load_balancer.metadata.has_finalizer(names.LB_CONTROLLER_FINALIZER):
-        return DeletionStep.WAIT
-    if load_balancer.allocated_ip:
-        return DeletionStep.DELETE
-    if load_balancer.is_closed and load_balancer.ready is not None:
-        return DeletionStep.DELETE
-    allocation = read_allocation(load_balancer)
-    if allocation.pool:
-        return DeletionStep.BLOCK_POOL
-    if allocation.passes_by_itself:
-        return DeletionStep.WAIT
-    if load_balancer.metadata.annotation(names.LB_RECONCILE) is not None:
-        return DeletionStep.DELETE
-    return DeletionStep.ASK_AGAIN
 
 
 def _pool_of_last_attempt(load_balancer: LoadBalancer, words: str) -> str:

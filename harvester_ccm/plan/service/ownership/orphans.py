@@ -10,7 +10,7 @@ from harvester_ccm import names
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.plan.service.allocation.state import DeletionStep, deletion_step
+from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.ownership.owner import (
     Mark,
     allocated_addresses,
@@ -72,6 +72,6 @@ def deletion_obstacle(
     addresses = allocated_addresses((load_balancer,)) - {names.DHCP_ADDRESS}
     if any(services.by_index(BY_ADDRESS, address) for address in addresses):
         return "not deleted while a Service shows its address"
-    if deletion_step(load_balancer) is DeletionStep.WAIT:
+    if deletion_write(load_balancer) is None:
         return "not deleted until Harvester has allocated or refused its address"
     return ""

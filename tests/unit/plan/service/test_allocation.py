@@ -1,6 +1,6 @@
 """What Harvester says about a load balancer without an address, and the next step of its deletion."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -12,11 +12,9 @@ from harvester_ccm.plan.service.allocation.deletion import Deletion, deletion_wr
 from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import (
     Allocation,
-    DeletionStep,
     Entry,
     Requirement,
     Stage,
-    deletion_step,
     is_in_progress,
     read_allocation,
 )
@@ -327,46 +325,35 @@ def test_harvester_is_working_on_the_address(load_balancer: LoadBalancer, *, exp
     assert is_in_progress(load_balancer) is expected
 
 
-STEPS: dict[str, tuple[LoadBalancer, DeletionStep]] = {
-    "Harvester's finalizer is absent": (marked(finalizer=False, ip=ADDRESS), DeletionStep.WAIT),
-    "not processed": (marked(), DeletionStep.WAIT),
-    "allocated": (marked(ip=ADDRESS), DeletionStep.DELETE),
+NAMED: Final[dict[str, object]] = {"allocatedAddress": {"ipPool": "lan"}, "conditions": None}
+BLOCK: Final = ChangeLoadBalancer(LB_NAME, status=NAMED)
+"""The pool is named in the status, so that Harvester allocates nothing more."""
+ASK_AGAIN: Final = ChangeLoadBalancer(LB_NAME, annotations=ASKED, status={"conditions": None})
+DELETE: Final = "delete"
+STEPS: dict[str, tuple[LoadBalancer, object]] = {
+    "Harvester's finalizer is absent": (marked(finalizer=False, ip=ADDRESS), None),
+    "not processed": (marked(), None),
+    "allocated": (marked(ip=ADDRESS), DELETE),
     "a conflict, Harvester names the pool": (
         marked(message="fail to get ip from pool lan, error: the object has been modified"),
-        DeletionStep.BLOCK_POOL,
+        BLOCK,
     ),
-    "a conflict": (marked(message="the object has been modified"), DeletionStep.WAIT),
-    "no free address": (marked(message=EXHAUSTED), DeletionStep.BLOCK_POOL),
-    "the pool is blocked": (marked(closed="lan"), DeletionStep.WAIT),
-    "the blocked pool was confirmed": (marked(closed="lan", message="x"), DeletionStep.DELETE),
-    "no pool fits": (marked(message="no matched IPPool"), DeletionStep.ASK_AGAIN),
-    "no pool fits, Harvester has searched again": (
-        marked(message="no matched IPPool", annotations=ASKED),
-        DeletionStep.DELETE,
-    ),
-    "no pool fits, Harvester has not searched again": (marked(annotations=ASKED), DeletionStep.WAIT),
-    "the pool does not exist: it must not be named": (
-        marked(message="fail to get allocator lab"),
-        DeletionStep.ASK_AGAIN,
-    ),
-}
-WRITES: dict[DeletionStep, Any] = {
-    DeletionStep.WAIT: None,
-    DeletionStep.BLOCK_POOL: {"allocatedAddress": {"ipPool": "lan"}, "conditions": None},
-    DeletionStep.ASK_AGAIN: {"conditions": None},
+    "a conflict": (marked(message="the object has been modified"), None),
+    "no free address": (marked(message=EXHAUSTED), BLOCK),
+    "the pool is blocked": (marked(closed="lan"), None),
+    "the blocked pool was confirmed": (marked(closed="lan", message="x"), DELETE),
+    "no pool fits": (marked(message="no matched IPPool"), ASK_AGAIN),
+    "no pool fits, Harvester has searched again": (marked(message="no matched IPPool", annotations=ASKED), DELETE),
+    "no pool fits, Harvester has not searched again": (marked(annotations=ASKED), None),
+    "the pool does not exist: it must not be named": (marked(message="fail to get allocator lab"), ASK_AGAIN),
 }
 
 
-@pytest.mark.parametrize(("load_balancer", "step"), STEPS.values(), ids=STEPS.keys())
-def test_step_of_a_deletion(load_balancer: LoadBalancer, step: DeletionStep) -> None:
-    assert deletion_step(load_balancer) is step
-    write = deletion_write(load_balancer)
-    if step is DeletionStep.DELETE:
-        assert write == DeleteLoadBalancer(load_balancer)
-        return
-    assert (write and write.status) == WRITES[step]  # type: ignore[union-attr]  # a change of the load balancer
-    if step is DeletionStep.ASK_AGAIN:
-        assert write == ChangeLoadBalancer(LB_NAME, annotations=ASKED, status={"conditions": None})
+@pytest.mark.parametrize(("load_balancer", "expected"), STEPS.values(), ids=STEPS.keys())
+def test_step_of_a_deletion(load_balancer: LoadBalancer, expected: object) -> None:
+    if expected == DELETE:
+        expected = DeleteLoadBalancer(load_balancer)
+    assert deletion_write(load_balancer) == expected
 
 
 FORGED: Final = (
@@ -412,12 +399,8 @@ def test_sentence_of_harvester_in_an_annotation_decides_nothing(quoting: str, st
     allocation = read_allocation(load_balancer)
     assert (allocation.stage, allocation.pool) == (stage, "")
     # A pool that does not exist must not be named: Harvester would never complete the deletion.
-    assert deletion_step(load_balancer) is DeletionStep.ASK_AGAIN
+    assert deletion_write(load_balancer) == ASK_AGAIN
     assert allocation.message == message
-
-
-def test_every_step_is_reached() -> None:
-    assert {step for _, step in STEPS.values()} == set(DeletionStep)
 
 
 WAITS: dict[str, tuple[float, bool, bool, float | None]] = {
@@ -445,7 +428,7 @@ def test_pool_is_blocked_before_a_forced_deletion() -> None:
     named = marked(message=DUPLICATE, spec={"ipPool": "lan"})
     deletion = next_deletion([named], 301.0)
     assert isinstance(deletion.write, ChangeLoadBalancer)
-    assert deletion.write.status == WRITES[DeletionStep.BLOCK_POOL]
+    assert deletion.write.status == NAMED
 
 
 def test_deletion_that_an_entry_prevents_has_the_command_that_releases_it() -> None:
@@ -454,9 +437,7 @@ def test_deletion_that_an_entry_prevents_has_the_command_that_releases_it() -> N
     assert deletion.verdict.message.reason is Reason.DELETION_PENDING
 
 
-@pytest.mark.parametrize(
-    ("waited", "write"), [(29.0, None), (30.0, {"change": LB_NAME, "status": WRITES[DeletionStep.BLOCK_POOL]})]
-)
+@pytest.mark.parametrize(("waited", "write"), [(29.0, None), (30.0, {"change": LB_NAME, "status": NAMED})])
 def test_load_balancer_with_an_entry_in_a_known_pool_is_created_again(waited: float, write: object) -> None:
     named = marked(message=DUPLICATE, spec={"ipPool": "lan"})
     concerned = service(ours=True, annotations={**SUPPRESSED, IP_POOL: "lan"})
