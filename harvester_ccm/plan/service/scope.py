@@ -55,41 +55,30 @@ class Scope(Struct, frozen=True):
         return self.role is not Role.IGNORE
 
 
-class _Marks(Struct, frozen=True):
-    """What a Service shows about the controllers that have handled it."""
-
-    has_finalizer: bool
-    """Other controllers have the same finalizer, and tenants can write it."""
-    is_owned: bool
-    """Whether this controller has handled the Service: it has a load balancer of this cluster, or it has the finalizer
-    and something that only this controller writes."""
-
-
 def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: bool) -> Scope:
     """Return what this controller does with the Service.
 
     A Service with the finalizer is removed only if nothing else could have put it there. A Service without the
     finalizer is removed if kube-vip still waits on it for this controller.
     """
-    has_finalizer = service.metadata.has_finalizer(SERVICE_FINALIZER)
-    is_owned = has_load_balancer or (has_finalizer and (was_secondary(service) or _has_own_fields(service)))
-    marks = _Marks(has_finalizer, is_owned)
+    # A Service is owned if this controller has handled it. Tenants can write each of these marks.
+    has_own_mark = has_finalizer(service) and (was_secondary(service) or _has_own_fields(service))
+    is_owned = has_load_balancer or has_own_mark
     ended = _no_request_reason(service)
-    others = _other_controller_reason(service, cluster, marks)
+    others = _other_controller_reason(service, cluster, is_owned=is_owned)
     if not ended and not others:
         return Scope()
-    if _is_to_be_removed(service, marks, ended=bool(ended), is_foreign=bool(others)):
+    if _is_to_be_removed(service, ended=bool(ended), is_ours=is_owned or not others):
         return Scope(Role.REMOVE)
     return Scope(Role.IGNORE, ended or others, _event(service, cluster, ended, others))
 
 
-def _is_to_be_removed(service: Service, marks: _Marks, *, ended: bool, is_foreign: bool) -> bool:
-    if not marks.has_finalizer:
-        # Another client may have removed the finalizer.
-        is_left_behind = _has_own_fields(service) or read_seen(service).is_held
-        return is_left_behind and not service.metadata.deleting
-    gives_up = ended or has_other_class(service)
-    return gives_up and (marks.is_owned or not is_foreign)
+def _is_to_be_removed(service: Service, *, ended: bool, is_ours: bool) -> bool:
+    if has_finalizer(service):
+        return is_ours and (ended or has_other_class(service))
+    # Another client may have removed the finalizer.
+    is_left_behind = _has_own_fields(service) or read_seen(service).is_held
+    return is_left_behind and not service.metadata.deleting
 
 
 def _has_own_fields(service: Service) -> bool:
@@ -130,7 +119,7 @@ def finalizer_remedy(target: str) -> str:
     )
 
 
-def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: _Marks) -> str:
+def _other_controller_reason(service: Service, cluster: ClusterIdentity, *, is_owned: bool) -> str:
     """Return why the Service is left to other controllers, by its class or a mark on it; empty if it is not.
 
     A Service that this controller has handled is managed whatever is added later, to the Service or to the flags: else
@@ -142,11 +131,11 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: 
             f"spec.loadBalancerClass is {wanted_class!r}, which another controller has to serve. To have it served by "
             f"Harvester, create the Service again {_without_class(cluster)}with {_OUR_CLASS}"
         )
-    if marks.is_owned or wanted_class is not None:
+    if is_owned or wanted_class is not None:
         return ""
     if cluster.class_only:
         return f"--require-load-balancer-class is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
-    mark = _foreign_mark(service, marks)
+    mark = _foreign_mark(service)
     remedy = (
         "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "
         f"Service again with {_OUR_CLASS}"
@@ -159,12 +148,12 @@ def _without_class(cluster: ClusterIdentity) -> str:
     return "" if cluster.class_only else "without that class, or "
 
 
-def _foreign_mark(service: Service, marks: _Marks) -> str:
+def _foreign_mark(service: Service) -> str:
     """Return the label or annotation of another controller; empty without one."""
     label, value = FOREIGN_LABEL
     if service.metadata.label(label) == value:
         return f"label {label}"
-    if marks.has_finalizer:
+    if has_finalizer(service):
         # It was served when the annotation was added. kube-vip-cloud-provider has the same finalizer: its label counts.
         return ""
     annotations = service.metadata.annotations or {}
@@ -189,9 +178,14 @@ def is_handled(service: Service, cluster: ClusterIdentity) -> bool:
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be managed, whatever load balancers exist; ``scope_of`` decides."""
-    if service.ready_condition is not None or service.metadata.has_finalizer(SERVICE_FINALIZER):
+    if service.ready_condition is not None or has_finalizer(service):
         return True
     return scope_of(service, cluster, has_load_balancer=True).is_managed
+
+
+def has_finalizer(service: Service) -> bool:
+    """Return whether a Service has this controller's finalizer; others have the same, and tenants can write it."""
+    return service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
 def has_other_class(service: Service) -> bool:
@@ -201,7 +195,7 @@ def has_other_class(service: Service) -> bool:
 
 def was_served(service: Service) -> bool:
     """Return whether this controller or the Go provider served the Service: it has an address and the finalizer."""
-    return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    return bool(service.addresses) and has_finalizer(service)
 
 
 def was_secondary(service: Service) -> bool:
