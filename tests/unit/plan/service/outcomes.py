@@ -1,7 +1,7 @@
 """What the plan of each world must be: data beside the tests, in ``outcomes/``, one file for each table of worlds.
 
 A row has the name of its world, and below it the plan: phase and verdict, then the write and the write after it.
-``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes the files; every changed line of them has to be reviewed.
+Every changed line of these files has to be reviewed.
 """
 
 import json
@@ -15,19 +15,22 @@ from tests.unit.plan.service.snapshots import Plan, World, outline
 
 _FILES: Final = Path(__file__).with_name("outcomes")
 _INDENT: Final = "    "
+_RENEW: Final = "HARVESTER_CCM_RENEW_SNAPSHOTS"
+_HINT: Final = f"If the new plans are right: {_RENEW}=1 .venv/bin/python -m pytest -q tests/unit/plan/service"
 
 
 def differences(table: str, worlds: Mapping[str, World]) -> list[str]:
-    """Return the rows of a table whose plan is not the one in its file, with both plans."""
+    """Return the rows of a table whose plan is not the one in its file, with both plans, and how to renew the file."""
     made = {name: description(outline(world)) for name, world in worlds.items()}
     path = _FILES / f"{table}.txt"
-    if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
+    if os.environ.get(_RENEW):
         path.write_text("".join(f"{name}\n{text}" for name, text in made.items()))
     expected = _rows(path.read_text())
     names = [*made, *(name for name in expected if name not in made)]
     none = f"{_INDENT}no such row\n"
     rows = [(name, made.get(name, none), expected.get(name, none)) for name in names]
-    return [f"{name}\n{plan}instead of\n{wanted}" for name, plan, wanted in rows if plan != wanted]
+    differing = [f"{name}\n{plan}instead of\n{wanted}" for name, plan, wanted in rows if plan != wanted]
+    return [*differing, _HINT] if differing else []
 
 
 def _rows(text: str) -> dict[str, str]:
