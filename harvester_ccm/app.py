@@ -3,8 +3,8 @@
 Start: read the credentials (an error ends the process), start the informers, which wait for unreachable servers, wait
 for the Lease with synced caches, start the controllers.
 
-Shutdown (SIGTERM, SIGINT): the controllers accept no more keys and get 0.2 s to finish, all writers are stopped, the
-Lease is released, the last Events are written, exit code 0. Every other end that the process decides on (another
+Shutdown (SIGTERM, SIGINT): all tasks are cancelled, and writes that were sent are waited for; then the Lease is
+released, the last Events are written, exit code 0. Every other end that the process decides on (another
 cluster behind a credential, a bug) releases the Lease as well, exit code 1. A lost Lease stops all writes at once, exit
 code 1.
 """
@@ -46,7 +46,6 @@ from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.reload import CredentialReloader, warn_if_insecure
-from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM, Reason
@@ -56,8 +55,6 @@ from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.objects import LoadBalancerMetrics, NodeMetrics, ServiceMetrics
 from harvester_ccm.telemetry.server import AccessReviewer, https_server
 
-DRAIN_SECONDS: Final = 0.2
-"""Time that running reconciles get at shutdown."""
 OTHER_LEADER_SECONDS: Final = 300.0
 """Time between two checks for another controller, if this one takes no part in the election."""
 SHUTDOWN_SECONDS: Final = 1.7
@@ -175,7 +172,6 @@ class Application:
         self._guest_identity = ServerIdentity(
             guest, without="load balancers get no owner annotation, orphaned ones are not deleted"
         )
-        self._queues: list[WorkQueue] = []
         self._observe()
 
     def _observe(self) -> None:
@@ -225,9 +221,8 @@ class Application:
             is_replaced = True
         except* Exception as unexpected:
             bugs = unexpected
-        if is_lost:
-            self._fence.cancel()
-        else:
+        # Without the Lease, nothing is left to write. The clients close the connections of writes in flight.
+        if not is_lost:
             # The Events that are left are about objects of the cluster that was there before.
             await self._shut_down(flush=not is_replaced)
         if bugs is not None:
@@ -247,7 +242,6 @@ class Application:
 
     async def _until_stopped(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        await asyncio.gather(*(queue.drain(DRAIN_SECONDS) for queue in self._queues))
         raise _Stop
 
     async def _lead(self) -> None:
@@ -300,7 +294,6 @@ class Application:
             Wakes(self._caches, controllers)
             for controller in controllers:
                 self._telemetry.follow_queue(controller.queue)
-                self._queues.append(controller.queue)
                 group.create_task(controller.run(), name=controller.name)
 
     def _controllers(self) -> Iterator[Reconciler[Any, Any]]:

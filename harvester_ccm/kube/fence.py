@@ -70,11 +70,6 @@ class WriteFence:
         while self._in_flight:
             await asyncio.wait(self._in_flight)
 
-    def cancel(self) -> None:
-        """Cancel the writes in flight."""
-        for task in self._in_flight:
-            task.cancel()
-
 
 class _WriteSocket(socket.socket):
     """A socket that sends nothing while its fence is shut, so that its connection breaks."""

@@ -59,11 +59,6 @@ class NamespaceTurns:
         if namespace in self._namespaces:
             self._namespaces.move_to_end(namespace)
 
-    def clear(self) -> None:
-        """Remove all keys."""
-        self._namespaces.clear()
-        self._length = 0
-
 
 def _namespace_of(key: str) -> str:
     """Return the namespace of an object by its key; empty for a cluster-scoped one."""

@@ -12,7 +12,6 @@ A reconcile never sleeps: it returns an outcome or raises an error, and only thi
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -72,7 +71,6 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
         self._logged: dict[str, str] = {}
         """Number of failures of each key since its last success, and the message of the last one that was logged."""
-        self._draining = False
 
     @property
     def depth(self) -> int:
@@ -89,7 +87,7 @@ class WorkQueue:
 
     def enqueue(self, key: str) -> None:
         """Reconcile the key as soon as a worker is free."""
-        if self._draining or key in self._urgent:
+        if key in self._urgent:
             return
         if key in self._background:
             self._background.remove(key)
@@ -98,13 +96,11 @@ class WorkQueue:
     def enqueue_background(self, keys: Iterable[str]) -> None:
         """Reconcile the keys when no other key is queued."""
         for key in keys:
-            if not self._draining and key not in self._queued_at:
+            if key not in self._queued_at:
                 self._add(key, self._background)
 
     def enqueue_after(self, key: str, seconds: float) -> None:
         """Reconcile the key in ``seconds``, or earlier if it is enqueued before."""
-        if self._draining:
-            return
         loop = asyncio.get_running_loop()
         at = loop.time() + seconds
         timer = self._timers.get(key)
@@ -118,20 +114,6 @@ class WorkQueue:
             group.create_task(self._resync(), name=f"{self.name}-resync")
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-{number}")
-
-    async def drain(self, seconds: float) -> None:
-        """Accept no more keys, and wait at most ``seconds`` for the reconciles in progress."""
-        self._draining = True
-        self._urgent.clear()
-        self._background.clear()
-        self._queued_at.clear()
-        for key in list(self._timers):
-            self._cancel_timer(key)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._active:
-                    self._changed.clear()
-                    await self._changed.wait()
 
     def _add(self, key: str, lane: NamespaceTurns) -> None:
         lane.add(key)

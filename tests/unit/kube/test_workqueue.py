@@ -199,25 +199,6 @@ async def test_replaced_cluster_ends_the_queue() -> None:
 
 
 @jumping_time
-async def test_drain_waits_for_reconciles_in_progress_and_accepts_no_more_keys() -> None:
-    reconciler = Reconciler(workers=1)
-    reconciler.blocked["a"] = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    async with reconciler.started() as queue:
-        queue.enqueue("a")
-        queue.enqueue("b")
-        queue.enqueue_after("c", 0.1)
-        await asyncio.sleep(0.01)
-        loop.call_later(0.5, reconciler.blocked["a"].set)
-        started = loop.time()
-        await queue.drain(10)
-        assert loop.time() - started == pytest.approx(0.5)
-        queue.enqueue("d")
-        await asyncio.sleep(1)
-    assert reconciler.keys == ["a"]
-
-
-@jumping_time
 @pytest.mark.kube("Namespaces take turns: many keys of one namespace do not delay the keys of another")
 async def test_namespaces_take_turns() -> None:
     reconciler = Reconciler(workers=1)

@@ -129,7 +129,6 @@ async def test_leader_that_is_stopped_in_a_burst_sends_no_write_when_it_goes_on(
             await rounds(SETTLED)
             assert wire.writes - before == sent_before, f"stopped after {passed} rounds of the event loop"
             sent.add(sent_before)
-            fence.cancel()
             await end(tasks)
     assert {0, BURST} <= sent, "the burst did not begin, or did not end"
 
