@@ -41,7 +41,7 @@ def is_told_on_both(scene: NodeWorld, reason: str) -> bool:
 
 def terminate(scene: NodeWorld) -> None:
     """Begin the deletion of the first VM, which takes its time."""
-    deleting = {"metadata": {"deletionTimestamp": "2026-11-21T08:00:00Z"}}
+    deleting = {"metadata": {"deletionTimestamp": "2026-11-21T08:00:00Z", "finalizers": ["kubevirt.io/controller"]}}
     for collection in (VMI, VM):
         scene.harvester_server.change(collection, f"{NAMESPACE}/w1", deleting)
 
