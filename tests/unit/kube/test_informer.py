@@ -64,6 +64,20 @@ async def test_response_to_a_write_is_stored_unless_the_watch_is_ahead_of_it() -
 
 
 @jumping_time
+async def test_late_deletion_does_not_remove_the_object_that_was_created_again_since() -> None:
+    async with following() as (server, informer, _item):
+        removed: list[str] = []
+        informer.on_change(lambda old, new: removed.append(KEY) if new is None else None)
+        server.lagging = True
+        server.remove(SERVICES, KEY)
+        again = decoded(server.put(SERVICES, service(uid="new")))
+        informer.observe(again)
+        server.catch_up()
+        await asyncio.sleep(1)
+        assert (removed, informer.get(KEY)) == ([], again)
+
+
+@jumping_time
 @pytest.mark.parametrize("recreated", [False, True])
 async def test_response_without_the_last_finalizer_removes_the_object_with_its_uid(*, recreated: bool) -> None:
     server = MemoryServer()
