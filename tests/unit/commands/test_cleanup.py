@@ -8,7 +8,7 @@ import pytest
 
 from harvester_ccm.commands.cleanup import delete_all, find_warnings
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.documents import Page, Unread
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.harvester import (
     LOAD_BALANCERS,
@@ -114,9 +114,11 @@ def machine(name: str, cluster: str = "") -> VirtualMachine:
     return VIRTUAL_MACHINES.decode(msgspec.json.encode(document))
 
 
-WARNINGS: dict[str, tuple[str, list[VirtualMachine] | KubeError, list[str], str]] = {
+UNREAD = Unread(f"{objects.VMS}/w1", "uid", "x")
+WARNINGS: dict[str, tuple[str, list[VirtualMachine] | Unread | KubeError, list[str], str]] = {
     "no VMs": ("demo", [], ["a"], ""),
     "VMs of another cluster": ("demo", [machine("x", "other")], ["a", ""], ""),
+    "VMs that cannot be decoded": ("demo", UNREAD, ["a"], "VMs that cannot be decoded exist, which may be the clu"),
     "VMs of a cluster without a load balancer": (
         "demo",
         [machine("w1", "demo-in-rancher"), machine("x", "other")],
@@ -137,13 +139,21 @@ WARNINGS: dict[str, tuple[str, list[VirtualMachine] | KubeError, list[str], str]
 
 
 @pytest.mark.parametrize(("cluster", "vms", "owners", "warning"), WARNINGS.values(), ids=WARNINGS.keys())
-def test_warnings(cluster: str, vms: list[VirtualMachine] | KubeError, owners: list[str], warning: str) -> None:
+def test_warnings(
+    cluster: str, vms: list[VirtualMachine] | Unread | KubeError, owners: list[str], warning: str
+) -> None:
     documents = [
         objects.balancer(cluster, name=f"lb-{number}", annotations={LB_OWNER: owner} if owner else {})
         for number, owner in enumerate(owners)
     ]
     balancers = [LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents]
-    machines = vms if isinstance(vms, KubeError) else Page(tuple(vms), "")
+    machines: Page[VirtualMachine] | KubeError
+    if isinstance(vms, KubeError):
+        machines = vms
+    elif isinstance(vms, Unread):
+        machines = Page((), "", {vms.key: vms})
+    else:
+        machines = Page(tuple(vms), "")
     store = ClusterStore(ClusterIdentity(cluster, objects.VMS), {VIRTUAL_MACHINES.plural: machines})
     found = list(find_warnings(store, balancers, {cluster, "other"}))
     assert (len(found), "".join(found)[: len(warning)]) == (bool(warning), warning)
