@@ -1,11 +1,13 @@
 """Queries of guest agents for host names: which, how often, and their results."""
 
 import asyncio
+from collections import Counter
 from typing import Final
 
 from structlog.testing import capture_logs
 
 from devenv.harvester.machines import Machine
+from harvester_ccm.controllers.guest_hostnames import MAX_PARALLEL
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import MemoryServer, refused
 from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
@@ -61,6 +63,19 @@ async def test_failing_agent_is_queried_once_per_minute() -> None:
             answers(scene.harvester_server, machine("pool1-abc"), "w1")
             await initialised(scene, ["w1"], 121)
     assert [entry for entry in logs if entry["log_level"] == "warning" and "reason" not in entry] == []
+
+
+@jumping_time
+async def test_few_queries_of_guests_are_in_flight() -> None:
+    scene = NodeWorld()
+    for number in range(3 * MAX_PARALLEL):
+        scene.boot(machine(f"pool1-{number}"), f"10.0.0.{number}")
+    scene.harvester_server.delay = lambda call: 1.0 if call.path.endswith("guestosinfo") else 0.002
+    async with scene.live():
+        scene.join("w1")
+        await until(lambda: len(scene.asked("guestosinfo")) == 3 * MAX_PARALLEL)
+    calls = [call.at for call in scene.harvester_server.calls if call.path.endswith("guestosinfo")]
+    assert max(Counter(calls).values()) == MAX_PARALLEL
 
 
 @jumping_time
