@@ -355,6 +355,14 @@ def test_addresses_that_a_primary_has(
     assert observe(store, secondary, CLUSTER).primary_allocated == addresses
 
 
+def test_lease_of_a_primary_that_harvester_allocated_to_another_load_balancer_is_not_its_address() -> None:
+    primary = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=NOTED)
+    secondary = service("b", uid="b", annotations=SHARES)
+    holder = load_balancer("other", uid="other", ip=ADDRESS)
+    store = listed_store([primary, secondary], [marked(primary, **DHCP), holder], None)
+    assert observe(store, secondary, CLUSTER).primary_allocated == {DHCP_ADDRESS}
+
+
 def test_copy_of_an_address_on_the_load_balancer_of_a_primary_allocates_nothing() -> None:
     secondary = service("b", uid="b", annotations={PRIMARY_SERVICE: "shop/main"}, ports=[{"port": 443}])
     moved = allocated(PRIMARY, name="demo-shop-main-1", ip="10.0.0.9", address=ADDRESS)

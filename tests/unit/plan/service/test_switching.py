@@ -135,6 +135,11 @@ TO_CLUSTER: dict[str, World] = {
     "of an address from DHCP, not shown any more": World(
         service(ours=True, annotations={**WITHDRAWN, **CLUSTER_TYPE, **DHCP}), facts={"since": 1.0}
     ),
+    "of an address from DHCP, not shown any more, but a secondary announces it": World(
+        service(ours=True, annotations={**SUPPRESSED, **CLUSTER_TYPE, **DHCP}),
+        (marked(ip="0.0.0.0", address=ADDRESS, spec={**VM_SPEC, "ipam": "dhcp"}),),
+        {"own_secondaries": (SECONDARY,)},
+    ),
     "not announced by Harvester yet": World(
         service(ours=True, annotations={**SUPPRESSED, **CLUSTER_TYPE}),
         (marked(ip=ADDRESS, pool="lan", message="service is waiting for external IP", spec=VM_SPEC),),
