@@ -1,6 +1,7 @@
 """From a command line to settings: defaults, every rule, and all problems at once."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from harvester_ccm.config import (
     SharedAddressScope,
 )
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.flags import FLAGS, Group, build_settings, parse_command_line
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
 ALL_CONTROLLERS = frozenset({"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller"})
@@ -80,25 +81,46 @@ def test_defaults() -> None:
     assert settings() == DEFAULTS
 
 
+EVERY_FLAG = (
+    "--kubeconfig=/guest --context=admin --master=https://guest:6443 --cloud-config-context=vms "
+    "--concurrent-service-syncs=2 --orphaned-load-balancer-policy=report "
+    "--orphaned-load-balancer-resync-period=1h --require-load-balancer-class --allow-harvester-change "
+    "--shared-address-scope=namespace --announcer=other "
+    "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
+    "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
+    "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
+    "--disable-vmi-controller --disable-hostname-lookup --leader-elect=false "
+    "--leader-elect-lease-duration=60s "
+    "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
+    "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
+    "--tls-private-key-file=/key --tls-min-version=VersionTLS13 "
+    "--authorization-always-allow-paths=/metrics "
+    "--logging-format=json -v=5 --controllers=service-lb-controller --former-cluster-names=old,'older' "
+    "--former-cluster-names=demo,old"
+)
+"""Each flag with an effect, with another value than its default."""
+NOT_A_SETTING = {"cloud-provider", "leader-elect-resource-lock", "help", "version", "show-full-help-on-error"}
+"""The first two have one valid value, and the others concern the output of the command line."""
+
+
+def test_every_flag_with_an_effect_changes_a_setting() -> None:
+    """Without any one of them, the settings are others, or are rejected."""
+    words = {name_of(word): word for word in EVERY_FLAG.split()}
+    effective = {flag.name for flag in FLAGS if flag.group is not Group.ACCEPTED}
+    assert {*words, *map(name_of, NEEDED)} == effective - NOT_A_SETTING
+    whole = settings(*words.values())
+    for name in words:
+        with suppress(ConfigurationError):
+            assert settings(*(word for other, word in words.items() if other != name)) != whole, name
+
+
+def name_of(word: str) -> str:
+    """Return the name of the flag in a word of a command line."""
+    return word.lstrip("-").partition("=")[0]
+
+
 def test_every_flag_reaches_its_setting() -> None:
-    words = (
-        "--kubeconfig=/guest --context=admin --master=https://guest:6443 --cloud-config-context=vms "
-        "--concurrent-service-syncs=2 --orphaned-load-balancer-policy=report "
-        "--orphaned-load-balancer-resync-period=1h --require-load-balancer-class --allow-harvester-change "
-        "--shared-address-scope=namespace --announcer=other "
-        "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
-        "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
-        "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
-        "--disable-vmi-controller --disable-hostname-lookup --leader-elect=false "
-        "--leader-elect-lease-duration=60s "
-        "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
-        "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
-        "--tls-private-key-file=/key --tls-min-version=VersionTLS13 "
-        "--authorization-always-allow-paths=/metrics "
-        "--logging-format=json -v=5 --controllers=service-lb-controller --former-cluster-names=old,'older' "
-        "--former-cluster-names=demo,old"
-    )
-    assert settings(*words.split()) == Settings(
+    assert settings(*EVERY_FLAG.split()) == Settings(
         harvester=replace(DEFAULTS.harvester, former_names=("old", "older"), context="vms"),
         guest=GuestSettings(kubeconfigs=(Path("/guest"),), master="https://guest:6443", context="admin"),
         services=ServiceSettings(
