@@ -127,8 +127,7 @@ generate: $(READY) ## generate reference pages, pictures, manifests and snapshot
 	$(BIN)/python -m devenv.reference
 	$(BIN)/python scripts/generate_reference.py
 	$(BIN)/python -m devenv.manifests
-	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py \
-	  tests/unit/plan/service/test_walks.py
+	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py
 
 .PHONY: names
 names: #- write the names in deploy/names.toml in place of their placeholders

@@ -36,6 +36,8 @@ from tests.unit.plan.service.snapshots import (
 
 UNKNOWN: Final = {"harvester_known": False}
 UNREACHABLE: Final = {"harvester_known": False, "harvester_problem": Unreachable("no route")}
+LOST: Final = {"harvester_problem": Forbidden(Answer(403, "", "no"))}
+"""The load balancers were listed before."""
 UNVERIFIED: Final = {"harvester_check": HarvesterCheck.UNKNOWN}
 MISMATCH: Final = {"harvester_check": HarvesterCheck.MISMATCH}
 HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
@@ -66,7 +68,9 @@ HARVESTER: dict[str, World] = {
     "unreachable, new Service": World(service(), facts=UNREACHABLE),
     "unreachable, served": World(served(), facts=UNREACHABLE),
     "unreachable, served, being deleted": World(served(deleting=True), facts=UNREACHABLE),
-    "lost, being deleted": World(served(deleting=True), facts={"harvester_problem": Forbidden(Answer(403, "", "no"))}),
+    "lost, being deleted": World(served(deleting=True), facts=LOST),
+    "lost, served without its load balancer": World(served(), facts=LOST),
+    "lost, being deleted, with its load balancer": World(served(deleting=True), (allocated(),), LOST),
     "VMs not listed, new Service": World(service(), facts=UNVERIFIED),
     "VMs not listed, kept from kube-vip": World(WAITING, facts=UNVERIFIED),
     "VMs not listed, with an address": World(served(), facts=UNVERIFIED),
@@ -77,6 +81,7 @@ HARVESTER: dict[str, World] = {
 OTHERS: dict[str, World] = {
     "name of another cluster": World(service(), (FOREIGN,)),
     "name of another cluster, an address is requested": World(REQUESTED, (FOREIGN,)),
+    "a Node has its new address": World(WAITING, (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}),
     "its address was given to another one": World(served(), facts={"other_load_balancers": (HOLDER,)}),
     "its address was given to another one, although kube-vip ignores the Service": World(
         served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"other_load_balancers": (HOLDER,)}

@@ -1,9 +1,11 @@
 """What holds for the plans of all phases: the condition, the order of Events, and the order of writes."""
 
+from pathlib import Path
+
 from harvester_ccm.names import IPAM, PREFIX, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.plan import failed_condition
+from harvester_ccm.plan.service.plan import PLANS, failed_condition
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
@@ -17,6 +19,12 @@ from tests.unit.plan.service.snapshots import (
 )
 
 OTHER_ADDRESS = allocated(ip="10.0.0.9", address="10.0.0.9")
+
+
+def test_every_phase_has_a_plan_and_an_outcome() -> None:
+    outcomes = "".join(path.read_text() for path in Path(__file__).parent.glob("outcomes/*.txt"))
+    assert [phase for phase in Phase if f"    {phase}: " not in outcomes] == []
+    assert PLANS.keys() == set(Phase)
 
 
 def test_condition_says_what_the_event_says() -> None:

@@ -167,6 +167,9 @@ PENDING: dict[str, World] = {
     "no such Service": World(NEW),
     "no such Service, its address was given up before": World(SHARING),
     "a malformed name": World(service(annotations={PRIMARY_SERVICE: "main"}, **PORT)),
+    "no such Service, its own load balancer is being deleted": World(
+        served(annotations=SHARES), (allocated(deleting=True),)
+    ),
     "the primary has no address": World(NEW, facts={"primary": WITHOUT_ADDRESS}),
     "the primary has no address for a minute": World(PAUSED, facts={"primary": WITHOUT_ADDRESS, "waited": 60.0}),
     "the address of the primary is only requested": World(
