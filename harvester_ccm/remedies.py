@@ -16,17 +16,26 @@ from harvester_ccm.kube.errors import (
     KubeError,
     NoResponse,
     NotTrusted,
+    ProxyFailed,
     TimedOut,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
 )
 
+PROXY_REMEDY: Final = (
+    "Check the proxy, which proxy-url in the kubeconfig (or else the environment variable HTTPS_PROXY) names: that it "
+    "runs, and lets this machine connect to the server. If no proxy is needed, remove proxy-url, or add the server to "
+    "NO_PROXY"
+)
+"""The remedy for a proxy that fails, whichever server is behind it."""
+
 _PROBLEMS: Final[dict[type[KubeError], str]] = {
     Unreachable: "cannot be reached",
     TimedOut: "does not answer",
     HostUnknown: "cannot be reached, because its host name cannot be resolved",
     ConnectionRefused: "cannot be reached, because nothing listens at its address",
+    ProxyFailed: "cannot be reached, because the proxy on the way to it does not connect",
     NotTrusted: "answers with a certificate that does not fit the cloud-config",
     CertificateNotValid: "answers with a certificate that is not valid at this time",
     UnexpectedAnswer: "did not respond like a Kubernetes API server",
@@ -50,6 +59,7 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
         "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
         "(usually https://HARVESTER-VIP:6443)"
     ),
+    ProxyFailed: PROXY_REMEDY,
     NotTrusted: (
         "Either the address is not Harvester's, or the cloud-config is old: make it again with generate_addon.sh "
         "--server https://HARVESTER-VIP:6443"

@@ -444,8 +444,6 @@ def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> 
             advice = remedy_of(error)
             if where == GUEST:
                 advice = guest_remedy(error)
-            if credentials.proxy is not None:
-                advice = f"{advice}. The connection goes through a proxy (proxy-url or HTTPS_PROXY)"
         case errors.ApiError():
             text = f"{credentials.server}: HTTP status {error.answer.status}: {error}"
     return Check(where, row, Result.FAILED, text, advice)

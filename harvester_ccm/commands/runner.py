@@ -35,6 +35,7 @@ from harvester_ccm.kube.errors import (
     CredentialError,
     KubeError,
     NotTrusted,
+    ProxyFailed,
     TimedOut,
     Unauthorized,
     Unreachable,
@@ -42,7 +43,7 @@ from harvester_ccm.kube.errors import (
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
-from harvester_ccm.remedies import remedy_of
+from harvester_ccm.remedies import PROXY_REMEDY, remedy_of
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code that shells report after Ctrl-C."""
@@ -242,6 +243,8 @@ def guest_remedy(error: Unreachable) -> str:
             "Compare the clocks of this machine and of the API server. If they agree, its certificate has expired: "
             "renew it"
         )
+    if isinstance(error, ProxyFailed):
+        return PROXY_REMEDY
     if isinstance(error, NotTrusted):
         return "Check address, certificate-authority-data and tls-server-name in the kubeconfig"
     if isinstance(error, TimedOut):

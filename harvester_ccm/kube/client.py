@@ -405,7 +405,7 @@ class ApiClient:
             return Unread(key, meta.uid, str(error)[:MAX_FAULT])
 
     def _unreachable(self, request: Request, error: Exception, limit: float) -> errors.Unreachable:
-        kind, detail = connection_fault(error, limit=limit)
+        kind, detail = connection_fault(error, limit=limit, proxy=self.credentials.proxy)
         if limit == WRITE_TIMEOUT and type(error) is TimeoutError:
             kind = errors.NoResponse
         log.debug("request failed", cluster=self.cluster, request=str(request), detail=detail)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.connector import Connection
@@ -117,23 +118,40 @@ def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
     return contents
 
 
-def connection_fault(error: BaseException, *, limit: float) -> tuple[type[errors.Unreachable], str]:
+def connection_fault(
+    error: BaseException, *, limit: float, proxy: str | None = None
+) -> tuple[type[errors.Unreachable], str]:
     """Return the error class of a failed connection, and the message without the server.
 
     ``limit`` is the time limit in seconds. The message contains no part of a request or credential.
     """
-    return _class_of(error), _message_of(error, limit)
+    message = _message_of(error, limit)
+    if proxy is None:
+        return _class_of(error), message
+    return _class_through_proxy(error), f"through the proxy {_without_login(proxy)}: {message}"
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _class_through_proxy(error: BaseException) -> type[errors.Unreachable]:
+    """Return the class of an error behind a proxy, which alone resolves the name of the server and connects to it."""
+    match error:
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError() | aiohttp.ClientConnectorDNSError():
+            return errors.ProxyFailed
+        case aiohttp.ConnectionTimeoutError():
+            return errors.ProxyFailed
+    return _class_of(error)
 
 
 def _class_of(error: BaseException) -> type[errors.Unreachable]:
-    # The error of a proxy is never a HostUnknown or ConnectionRefused: these are about the server.
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError(verify_code=code)):
             return errors.CertificateNotValid if code in _OUT_OF_TIME else errors.NotTrusted
         case aiohttp.ClientConnectorDNSError():
             return errors.HostUnknown
-        case aiohttp.ClientProxyConnectionError():
-            return errors.Unreachable
         case aiohttp.ClientSSLError() | ssl.SSLError():
             return errors.NotTrusted
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
@@ -150,11 +168,11 @@ def _message_of(error: BaseException, limit: float) -> str:
         case aiohttp.ClientConnectorDNSError():
             return "the host name cannot be resolved"
         case aiohttp.ClientProxyConnectionError():
-            return f"connection to the proxy failed: {_reason_of(error.os_error)}"
+            return f"connection to it failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientConnectorError():
             return f"connection failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientHttpProxyError():
-            return f"the proxy refused the connection: HTTP status {error.status}"
+            return f"it refused the connection: HTTP status {error.status}"
         case TimeoutError():
             return f"no answer within {limit:g} s"
     return f"connection broken: {error.__class__.__name__}"

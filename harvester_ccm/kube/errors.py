@@ -59,6 +59,10 @@ class ConnectionRefused(Unreachable):
     """Raised when the host of an API server refuses the connection."""
 
 
+class ProxyFailed(Unreachable):
+    """Raised when the proxy on the way to an API server cannot be reached, or does not connect to the server."""
+
+
 class NotTrusted(Unreachable):
     """Raised when TLS with a server failed: the credential does not trust its certificate."""
 

@@ -28,6 +28,7 @@ from harvester_ccm.kube.errors import (
     KubeError,
     NotFound,
     NotTrusted,
+    ProxyFailed,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -289,12 +290,15 @@ async def test_server_without_tls_and_refusing_proxy_are_errors(client: ApiClien
         with pytest.raises(NotTrusted, match="connection failed: no TLS with this server: wrong version number"):
             await client.get(NAMESPACES, "default")
         await client.use(replace(client.credentials, proxy=f"http://{address}"))
-        with pytest.raises(Unreachable, match="the proxy refused the connection: HTTP status 400"):
+        refused = f"through the proxy http://{address}: it refused the connection: HTTP status 400"
+        with pytest.raises(ProxyFailed, match=refused):
             await client.get(NAMESPACES, "default")
 
-    with pytest.raises(Unreachable, match="connection to the proxy failed: Connection refused") as caught:
+    with pytest.raises(ProxyFailed, match=f"through the proxy http://{address}: connection to it failed: Connection r"):
         await client.get(NAMESPACES, "default")
-    assert not isinstance(caught.value, ConnectionRefused)
+    await client.use(replace(client.credentials, proxy="http://me:secret@proxy.invalid:3128"))
+    with pytest.raises(ProxyFailed, match=r"proxy http://proxy\.invalid:3128: the host name cannot be res"):
+        await client.get(NAMESPACES, "default")
 
 
 async def test_proxy_with_an_untrusted_certificate_gets_no_token(client: ApiClient, tmp_path: Path) -> None:
