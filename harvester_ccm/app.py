@@ -276,7 +276,7 @@ class Application:
             "another controller leads",
             leader=holder,
             effect="both write to the same objects",
-            remedy="remove --leader-elect=false, or stop the other controller",
+            fix="remove --leader-elect=false, or stop the other controller",
         )
         cause = (
             f"{self._elector.identity} runs with --leader-elect=false, and {holder} renews the Lease: two controllers "

@@ -46,7 +46,7 @@ class Command(Struct, frozen=True):
 
 _SUMMARIES: Final = {
     "status": "Show the leader, both clusters, and every problem with its cause.",
-    "preflight": "Check both clusters as the controller uses them, with a remedy for each failure.",
+    "preflight": "Check both clusters as the controller uses them, with a fix for each failure.",
     "explain": "Show the state of a Service or a Node, what is wrong with it, and the next write.",
     "cleanup": "List or delete the load balancers of a guest cluster that no longer exists.",
     "completion": "Print the script that completes command lines in bash, zsh or fish.",

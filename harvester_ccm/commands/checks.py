@@ -43,25 +43,25 @@ DELETION_SECONDS: Final = 60.0
 """Time after which a load balancer that is being deleted is a problem: Harvester usually needs a second."""
 _SETTINGS: Final = tuple(key for key in SERVICE_ANNOTATIONS if key != PRIMARY_SERVICE)
 """Keys that are settings as annotations, and nothing as labels."""
-_NODE_ADDRESS_REMEDY: Final = (
+_NODE_ADDRESS_FIX: Final = (
     "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "
     "Until then kube-vip can remove the address from the node. Afterwards restart the nodes that cannot be reached"
 )
-_SHARED_IP_REMEDY: Final = (
+_SHARED_IP_FIX: Final = (
     "Give each Node its own address. Check --node-ip of the kubelets, static addresses, and machine IDs that were "
     "cloned with an image"
 )
-_LEFT_REMEDY: Final = (
+_LEFT_FIX: Final = (
     "A kube-vip that died leaves addresses like these: see 'Addresses that kube-vip left' on the page about "
     "troubleshooting. An address that someone else gave to the node, such as that of the control plane, can stay"
 )
-_ON_SEVERAL_REMEDY: Final = (
+_ON_SEVERAL_FIX: Final = (
     "kube-vip announces an address on one node, so the others do it by mistake if this does not end within a minute: "
     "see 'Addresses that kube-vip left' on the page about troubleshooting"
 )
 _SHOWN_TYPES: Final = frozenset({"InternalIP", "ExternalIP"})
 """Types of the addresses of a Node that other programs write to the status of a Service."""
-_REPEATED_ADDRESS_REMEDY: Final = (
+_REPEATED_ADDRESS_FIX: Final = (
     "Traffic for one can reach the other. Delete the Service that is not needed, or what another controller left on "
     "it: spec.externalIPs, the class or annotation of that controller, and the address in the status"
 )
@@ -75,7 +75,7 @@ _KEEP_ORPHAN: Final = (
     "that flag and create the Service again"
 )
 NO_ENDPOINT: Final = "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then"
-NO_ENDPOINT_REMEDY: Final = "Check its Pods and its selector, or without a selector its EndpointSlice"
+NO_ENDPOINT_FIX: Final = "Check its Pods and its selector, or without a selector its EndpointSlice"
 
 
 class Seen(Struct, frozen=True):
@@ -95,7 +95,7 @@ class Fault(Struct, frozen=True):
     """Kind and name of the object."""
     cause: str
     """What is wrong, without a full stop."""
-    remedy: str
+    fix: str
     """What to do, without a full stop; empty if nobody has to do anything."""
     state: State = State.DEGRADED
     since: str = ""
@@ -104,8 +104,8 @@ class Fault(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Cause and remedy as one text."""
-        return ". ".join(filter(None, (self.cause, self.remedy)))
+        """Cause and fix as one text."""
+        return ". ".join(filter(None, (self.cause, self.fix)))
 
 
 class Check(Struct, frozen=True):
@@ -135,10 +135,10 @@ def _orphans(seen: Seen) -> Iterator[Fault]:
 
 
 def _of_load_balancer(
-    load_balancer: LoadBalancer, cause: str, remedy: str, state: State = State.DEGRADED, since: str = ""
+    load_balancer: LoadBalancer, cause: str, fix: str, state: State = State.DEGRADED, since: str = ""
 ) -> Fault:
     name = f"LoadBalancer {load_balancer.metadata.name}"
-    return Fault(name, cause, remedy, state, since, namespace=service_key(load_balancer).partition("/")[0])
+    return Fault(name, cause, fix, state, since, namespace=service_key(load_balancer).partition("/")[0])
 
 
 def _node_addresses(seen: Seen) -> Iterator[Fault]:
@@ -155,7 +155,7 @@ def _node_addresses(seen: Seen) -> Iterator[Fault]:
             if not seen.store.load_balancers.by_index(VIRTUAL_IP, address):
                 names = abbreviate(nodes[address])
                 cause = f"Address {address} in the status is that of Node {names}, and no load balancer has it"
-                yield _of_service(service, cause, _NODE_ADDRESS_REMEDY)
+                yield _of_service(service, cause, _NODE_ADDRESS_FIX)
 
 
 def _nodes_by_address(store: ClusterStore, types: Container[str] = _SHOWN_TYPES) -> dict[str, list[str]]:
@@ -173,7 +173,7 @@ def _shared_internal_ips(seen: Seen) -> Iterator[Fault]:
     names = _nodes_by_address(seen.store, {"InternalIP"})
     shared = sorted(f"{address} ({abbreviate(those)})" for address, those in names.items() if len(those) > 1)
     if shared:
-        yield Fault("Nodes", f"Several have the same InternalIP: {abbreviate(shared)}", _SHARED_IP_REMEDY, State.NONE)
+        yield Fault("Nodes", f"Several have the same InternalIP: {abbreviate(shared)}", _SHARED_IP_FIX, State.NONE)
 
 
 def _left_addresses(seen: Seen) -> Iterator[Fault]:
@@ -198,10 +198,10 @@ def _left_addresses(seen: Seen) -> Iterator[Fault]:
             repeated.append(text)
     if unknown:
         cause = f"Addresses that no Node, Service or load balancer has: {abbreviate(unknown)}"
-        yield Fault("VMs", cause, _LEFT_REMEDY, State.NONE)
+        yield Fault("VMs", cause, _LEFT_FIX, State.NONE)
     if repeated:
         cause = f"Several report the address of a Service: {abbreviate(repeated)}"
-        yield Fault("VMs", cause, _ON_SEVERAL_REMEDY, State.NONE)
+        yield Fault("VMs", cause, _ON_SEVERAL_FIX, State.NONE)
 
 
 def _vms_by_address(store: ClusterStore) -> dict[str, set[str]]:
@@ -216,8 +216,8 @@ def _vms_by_address(store: ClusterStore) -> dict[str, set[str]]:
     return names
 
 
-def _of_service(service: Service, cause: str, remedy: str) -> Fault:
-    return Fault(f"Service {service.metadata.key}", cause, remedy, namespace=service.metadata.namespace)
+def _of_service(service: Service, cause: str, fix: str) -> Fault:
+    return Fault(f"Service {service.metadata.key}", cause, fix, namespace=service.metadata.namespace)
 
 
 def _labels_as_settings(seen: Seen) -> Iterator[Fault]:
@@ -243,7 +243,7 @@ def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
         for service in services:
             others = abbreviate(sorted(other.metadata.key for other in services if other is not service))
             cause = f"Address {address} is shown by Service {others} as well, in its status or spec.externalIPs"
-            yield _of_service(service, cause, _REPEATED_ADDRESS_REMEDY)
+            yield _of_service(service, cause, _REPEATED_ADDRESS_FIX)
 
 
 def _services_by_address(store: ClusterStore) -> dict[str, list[Service]]:
@@ -273,12 +273,12 @@ def _other_owners(seen: Seen) -> Iterator[Fault]:
         cause = (
             f"Load balancers in Harvester have this name and the UID of another cluster: {abbreviate(sorted(others))}"
         )
-        remedy = (
+        fix = (
             "If that cluster exists, give one of the two another --cluster-name. If this cluster was restored and took "
             "its place, explain svc/NAME prints the command that adopts the load balancer of a Service. If it no "
             "longer exists, cleanup --cluster-uid deletes what it left"
         )
-        yield Fault(f"Cluster {cluster.name}", cause, remedy, State.NONE)
+        yield Fault(f"Cluster {cluster.name}", cause, fix, State.NONE)
 
 
 def _other_leases(seen: Seen) -> Iterator[Fault]:
@@ -289,11 +289,11 @@ def _other_leases(seen: Seen) -> Iterator[Fault]:
             continue
         if program_of_holder(lease, LEASE_HOLDER):
             cause = f"{lease.spec.holder_identity} holds this Lease, so a second controller writes at the same time"
-            remedy = (
+            fix = (
                 "Stop one of the two, or start both with the same --leader-elect-resource-name: flags and pods of the "
                 "controllers show which is which"
             )
-            yield Fault(f"Lease {lease.metadata.key}", cause, remedy, State.NONE)
+            yield Fault(f"Lease {lease.metadata.key}", cause, fix, State.NONE)
 
 
 def _silent_kube_vip(seen: Seen) -> str:
@@ -330,11 +330,11 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
         else:
             continue
         cause = f"kube-vip has noted that Node {name} announces the address, and {what}"
-        remedy = (
+        fix = (
             "If this stays for a minute, it may be announced by none: check that kube-vip Pods run on other nodes, and "
             "restart them"
         )
-        yield _of_service(service, cause, remedy)
+        yield _of_service(service, cause, fix)
 
 
 def _node_with_hostname(store: ClusterStore, name: str) -> Node | None:
@@ -352,7 +352,7 @@ def _without_endpoint(seen: Seen) -> Iterator[Fault]:
         if endpoints is None or endpoints.reading is not Reading.MISSING:
             continue
         if _announcing_node(service, seen.store.cluster):
-            yield _of_service(service, NO_ENDPOINT, NO_ENDPOINT_REMEDY)
+            yield _of_service(service, NO_ENDPOINT, NO_ENDPOINT_FIX)
 
 
 def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
@@ -373,8 +373,8 @@ def _ending_tokens(seen: Seen) -> Iterator[Fault]:
             continue
         title = TITLES[client.cluster]
         cause = f"The token for {title} expires on {_day(end)}"
-        remedy = credential_hint(client.cluster, account)
-        yield Fault(title.removeprefix("the ").capitalize(), cause, remedy, State.NONE)
+        fix = credential_hint(client.cluster, account)
+        yield Fault(title.removeprefix("the ").capitalize(), cause, fix, State.NONE)
 
 
 def _day(end: datetime) -> str:
@@ -396,11 +396,11 @@ def _not_ready(seen: Seen) -> Iterator[Fault]:
                 f"Harvester reports that the load balancer is not ready, although it has address "
                 f"{load_balancer.allocated_ip}: {sanitize(condition.message) or 'no cause'}"
             )
-            remedy = (
+            fix = (
                 "Check that its IP pool exists, and the log of harvester-load-balancer in namespace harvester-system "
                 "of Harvester"
             )
-            yield _of_load_balancer(load_balancer, cause, remedy)
+            yield _of_load_balancer(load_balancer, cause, fix)
 
 
 def _hanging_deletions(seen: Seen) -> Iterator[Fault]:

@@ -239,8 +239,8 @@ class ClusterStore:
         for plural, answer in self.lists.items():
             if isinstance(answer, KubeError) and str(answer) != known:
                 is_forbidden = isinstance(answer, Forbidden)
-                remedy = ". preflight lists each missing permission with its effect" if is_forbidden else ""
-                notes.append(f"cannot read {plural}: {answer}{remedy}")
+                fix = ". preflight lists each missing permission with its effect" if is_forbidden else ""
+                notes.append(f"cannot read {plural}: {answer}{fix}")
             if isinstance(answer, Page):
                 notes += _unread_notes(plural, tuple(answer.unread.values()))
         return notes
@@ -351,10 +351,10 @@ async def is_harvester(client: ApiClient) -> bool:
     return not isinstance(served, KubeError) and LOAD_BALANCERS.plural in served
 
 
-GUEST_REMEDY: Final = (
+GUEST_FIX: Final = (
     "Set --kubeconfig to a kubeconfig of the guest cluster, or choose its context with kubectl config use-context"
 )
-"""Remedy for a kubeconfig that leads to Harvester instead of the guest cluster."""
+"""Fix for a kubeconfig that leads to Harvester instead of the guest cluster."""
 
 
 def guest_is_harvester(client: ApiClient) -> str:
@@ -372,7 +372,7 @@ async def read_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     """
     clusters, is_swapped = await asyncio.gather(list_clusters(context, guest, harvester), is_harvester(guest))
     if is_swapped:
-        raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_REMEDY}"])
+        raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_FIX}"])
     store = clusters.store
     error = store.problem(SERVICES, NODES)
     if error is not None:

@@ -1,4 +1,4 @@
-"""Checks both clusters as the controller uses them, and prints a remedy for each failure.
+"""Checks both clusters as the controller uses them, and prints a fix for each failure.
 
 Kubeconfigs, TLS, credentials, every permission that is used, API versions, Harvester's webhook, the VMs of the Nodes,
 and the cluster name are checked. A failed check leaves out those that depend on it. Nothing is changed.
@@ -26,7 +26,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
 from harvester_ccm.commands.checks import CHECKS, Seen
 from harvester_ccm.commands.clusters import (
     GUEST,
-    GUEST_REMEDY,
+    GUEST_FIX,
     HARVESTER,
     REQUEST_SECONDS,
     ClusterStore,
@@ -40,7 +40,7 @@ from harvester_ccm.commands.clusters import (
     sign_of_life,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
-from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_remedy, row
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_fix, row
 from harvester_ccm.commands.states import Line, StatusReason
 from harvester_ccm.config import Settings
 from harvester_ccm.kube import errors, reviews
@@ -69,11 +69,11 @@ from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, re
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
 _FILES: Final = {HARVESTER: "cloud-config", GUEST: "kubeconfig"}
-_REMEDIES: Final = {
+_FIXES: Final = {
     HARVESTER: "Correct --cloud-config or what is in the file, or make a new one (generate_addon.sh, or Rancher)",
     GUEST: "Correct --kubeconfig or KUBECONFIG, or what is in the file; in a pod, leave both out",
 }
-"""Remedy for a kubeconfig that cannot be used or is not accepted, by cluster."""
+"""Fix for a kubeconfig that cannot be used or is not accepted, by cluster."""
 _decode_version: Final = msgspec.json.Decoder(dict[str, object]).decode
 NAME_CHECK: Final = "cluster name"
 API_CHECK: Final = "API versions"
@@ -106,8 +106,8 @@ class Check(Struct, frozen=True):
     check: str
     result: Result
     detail: str
-    advice: str = ""
-    """Remedy."""
+    fix: str = ""
+    """What to do; empty if nothing has to be done."""
 
 
 class Permission(Struct, frozen=True):
@@ -310,9 +310,9 @@ async def _check_content(context: CommandContext, harvester: Reached, guest: Rea
     )
     checks: list[Check] = []
     if clusters.name_problem:
-        cause, _, remedy = clusters.name_problem.partition(": ")
+        cause, _, reason = clusters.name_problem.partition(": ")
         checks.append(
-            Check("flags", NAME_CHECK, Result.FAILED, f"not given: {remedy}", f"{cause[0].upper()}{cause[1:]}")
+            Check("flags", NAME_CHECK, Result.FAILED, f"not given: {reason}", f"{cause[0].upper()}{cause[1:]}")
         )
     elif not context.is_named:
         checks += _name_checks(clusters.settings)
@@ -334,7 +334,7 @@ async def _reach(
     try:
         credentials = _load(where, context)
     except errors.CredentialError as error:
-        return [Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])], None
+        return [Check(where, _FILES[where], Result.FAILED, str(error), _FIXES[where])], None
     file = Check(where, _FILES[where], *_check_file(credentials, where))
     client = await stack.enter_async_context(
         ApiClient(credentials, cluster=where, observer=latency.note, timeout=REQUEST_SECONDS)
@@ -380,7 +380,7 @@ async def _check_server(reached: Reached, settings: Settings, latency: Latency) 
 async def _check_guest(client: ApiClient) -> list[Check]:
     """Return a check only for a server that cannot be that of a guest cluster."""
     if await is_harvester(client):
-        return [Check(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_REMEDY)]
+        return [Check(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_FIX)]
     return []
 
 
@@ -427,26 +427,26 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
 
 
 def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> Check:
-    """Return the failed check of a server that cannot be used; for Harvester it has the remedy of the Events."""
+    """Return the failed check of a server that cannot be used; for Harvester it has the fix of the Events."""
     row = "server"
     text = str(error)
-    advice = "Check that the address is that of a Kubernetes API server"
+    fix = "Check that the address is that of a Kubernetes API server"
     match error:
         case errors.Unauthorized():
             row = "credential"
-            advice = remedy_of(error)
+            fix = remedy_of(error)
         case errors.CredentialError():
             # The plugin or the token file failed, and nothing was sent.
             row = "credential"
-            advice = _REMEDIES[where]
+            fix = _FIXES[where]
         case errors.Unreachable():
             row = "TLS" if isinstance(error, errors.NotTrusted) else row
-            advice = remedy_of(error)
+            fix = remedy_of(error)
             if where == GUEST:
-                advice = guest_remedy(error)
+                fix = guest_fix(error)
         case errors.ApiError():
             text = f"{credentials.server}: HTTP status {error.answer.status}: {error}"
-    return Check(where, row, Result.FAILED, text, advice)
+    return Check(where, row, Result.FAILED, text, fix)
 
 
 def _check_tls(credentials: Credentials) -> Finding:
@@ -461,7 +461,7 @@ def _check_tls(credentials: Credentials) -> Finding:
 def check_credential(credentials: Credentials, where: str, user: str) -> Finding:
     """Check a credential that the server accepts; ``user`` is empty if the server does not report it."""
     if user == "system:anonymous":
-        return Result.FAILED, "none is sent: the user is system:anonymous", _REMEDIES[where]
+        return Result.FAILED, "none is sent: the user is system:anonymous", _FIXES[where]
     name = f"accepted, user {user}" if user else "accepted"
     mode = Path(credentials.origin).lstat().st_mode
     # A mounted Secret is a link that only one pod can see.
@@ -489,11 +489,11 @@ async def check_versions(client: ApiClient) -> Finding:
         if isinstance(served, errors.NotServed) or resource.plural not in served:
             missing.append(f"{resource.plural} of {resource.api_version}")
     if missing:
-        advice = (
+        fix = (
             "Check that the server in the cloud-config is Harvester, that --cloud-config and --kubeconfig are not "
             "swapped, and that the CustomResourceDefinition exists. Harvester before 1.2 is not supported: upgrade it"
         )
-        return Result.FAILED, f"not served: {', '.join(missing)}", advice
+        return Result.FAILED, f"not served: {', '.join(missing)}", fix
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
 
 
@@ -533,21 +533,21 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], clus
             return Result.SKIPPED, "the credential cannot create load balancers, so no dry run is possible", ""
         case errors.NoResponse():
             text = f"Harvester can be read but does not respond to the dry run: {response}"
-            advice = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
+            fix = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
         case errors.WebhookFailed():
             text = f"no load balancer can be created or deleted: {response}"
-            advice = f"{WEBHOOK_AWAY}. If they do, restart them: {RESTART_WEBHOOK}"
+            fix = f"{WEBHOOK_AWAY}. If they do, restart them: {RESTART_WEBHOOK}"
         case errors.BadRequest() if "dry run" in str(response):
             return Result.WARNING, f"no dry run is possible: {response}", ""
         case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():
             text = f"Harvester would refuse the load balancer: {response}"
-            advice = remedy_of_rejection(str(response), cluster).advice
+            fix = remedy_of_rejection(str(response), cluster).advice
         case errors.Throttled() | errors.Unreachable():
             return Result.WARNING, f"the dry run failed: {response}", "Try again"
         case _:
             text = f"no load balancer can be created: {response}"
-            advice = "Check that Harvester's load balancer controller is installed, with its CustomResourceDefinitions"
-    return Result.FAILED, text, advice
+            fix = "Check that Harvester's load balancer controller is installed, with its CustomResourceDefinitions"
+    return Result.FAILED, text, fix
 
 
 def check_content(store: ClusterStore, *, is_named: bool = True, lease: str = "") -> Iterator[Check]:
@@ -568,7 +568,7 @@ def _check_faults(seen: Seen) -> Iterator[Check]:
         faults = list(check.find(seen)) if check.title else []
         if faults:
             found = f"{abbreviate([fault.name for fault in faults])}: {faults[0].cause}"
-            yield Check("both", check.title, Result.WARNING, found, faults[0].remedy)
+            yield Check("both", check.title, Result.WARNING, found, faults[0].fix)
 
 
 def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:
@@ -583,12 +583,12 @@ def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:
         return _without_vm(lost, nodes=len(nodes))
     others = sorted({match.vm.cluster_label for match in matches.values() if match.vm} - {"", name})
     if others and is_named:
-        advice = (
+        fix = (
             f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
             f"made under {name!r} keep their addresses with --former-cluster-names={name}, see explain service"
         )
         text = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={abbreviate(others)}"
-        return Result.FAILED, text, advice
+        return Result.FAILED, text, fix
     evidence = sorted({str(match.by) for match in matches.values() if match.by})
     return Result.OK, f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}", ""
 
@@ -598,8 +598,8 @@ def _without_vm(lost: Mapping[str, EventMessage | None], *, nodes: int) -> Findi
     first = lost[min(lost)]
     text = f"{len(lost)} of {nodes} Nodes have no VM: {abbreviate(sorted(lost))}"
     result = Result.WARNING if len(lost) < nodes else Result.FAILED
-    advice = first.message if first is not None else ""
-    return result, text, advice
+    fix = first.message if first is not None else ""
+    return result, text, fix
 
 
 async def check_leader(
@@ -630,7 +630,7 @@ def _without_leader(problem: StatusReason, lease: str, *, is_readable: bool) -> 
 
 
 def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[RenderableType]:
-    """Yield the row of a check, with the advice below, and the title of the table above the first one.
+    """Yield the row of a check, with the fix below, and the title of the table above the first one.
 
     On a terminal of this ``width``, a detail with a word that is longer than its column has lines of its own: an
     address or a path can be copied only as a whole.
@@ -643,8 +643,8 @@ def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[Rendera
     else:
         yield from row([check.where, check.check, check.result, ""], _WIDTHS)
         yield from row([check.detail], indent=4)
-    if check.advice:
-        yield from row([f"→ {check.advice}"], indent=4)
+    if check.fix:
+        yield from row([f"→ {check.fix}"], indent=4)
 
 
 def _text(output: Output, checks: Sequence[Check]) -> Iterator[RenderableType]:

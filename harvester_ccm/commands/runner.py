@@ -236,8 +236,8 @@ def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str] |
     return [f"--{name}={text}" for name, text in flags.given.items() if name not in left_out]
 
 
-def guest_remedy(error: Unreachable) -> str:
-    """Return what to do about a guest cluster that cannot be used; errors know only the remedy for Harvester."""
+def guest_fix(error: Unreachable) -> str:
+    """Return what to do about a guest cluster that cannot be used; errors know only the fix for Harvester."""
     if isinstance(error, CertificateNotValid):
         return (
             "Compare the clocks of this machine and of the API server. If they agree, its certificate has expired: "
@@ -260,18 +260,18 @@ def guest_remedy(error: Unreachable) -> str:
 def _report_failure(error: KubeError) -> None:
     """Report the error of a server, with the cluster that it belongs to and what helps."""
     where = {"guest": "guest cluster: ", "harvester": "Harvester: "}.get(error.cluster, "")
-    remedy = ""
+    fix = ""
     if isinstance(error, CredentialError):
         # That of the guest cluster is an error of the command line.
         where = "cannot use --cloud-config: "
-        remedy = ". Correct the file, or create a new one (generate_addon.sh, or Rancher)"
+        fix = ". Correct the file, or create a new one (generate_addon.sh, or Rancher)"
     elif isinstance(error, Unauthorized):
-        remedy = f". {remedy_of(error)}"
+        fix = f". {remedy_of(error)}"
     elif isinstance(error, Unreachable) and error.cluster == "guest":
-        remedy = f". {guest_remedy(error)}"
+        fix = f". {guest_fix(error)}"
     is_explained = not error.cluster or isinstance(error, Unauthorized)
-    hint = "" if is_explained else f"{PROGRAM} preflight checks both clusters and names the remedy"
-    report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
+    hint = "" if is_explained else f"{PROGRAM} preflight checks both clusters and prints the fix"
+    report([f"{where}{error}{fix}", *getattr(error, "__notes__", ())], hint)
 
 
 def _help(invocation: Invocation, spec: CommandSpec) -> str:

@@ -123,7 +123,7 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
             log.warning(
                 "network mapping not written",
                 effect="Services with a network annotation get no device",
-                remedy="grant get, list, watch, create and update on configmaps, or change the quota or webhook",
+                fix="grant get, list, watch, create and update on configmaps, or change the quota or webhook",
                 config_map=MAPPING_KEY,
                 error=str(error),
             )

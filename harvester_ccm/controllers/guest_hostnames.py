@@ -65,7 +65,7 @@ class GuestHostnames:
                 log.warning(
                     "guest host names not readable",
                     effect="a VM must have the name or system UUID of its Node",
-                    remedy="bind ClusterRole harvesterhci.io:cloudprovider to the service account of the cloud-config",
+                    fix="bind ClusterRole harvesterhci.io:cloudprovider to the service account of the cloud-config",
                     error=str(error),
                 )
             log.debug("guest agent returned no host name", vm=name, error=str(error))

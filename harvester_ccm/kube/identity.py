@@ -57,7 +57,7 @@ class ServerIdentity:
             log.warning(
                 "kube-system namespace not readable",
                 effect=self._without,
-                remedy="grant get on namespaces kube-system to the service account and restart",
+                fix="grant get on namespaces kube-system to the service account and restart",
             )
             return ""
 

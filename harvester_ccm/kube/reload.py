@@ -32,7 +32,7 @@ def warn_if_insecure(credentials: Credentials, cluster: str) -> None:
             server=credentials.server,
             reason=credentials.weakness,
             effect="anybody on the network between can read the token and change the objects that are read",
-            remedy="use https:// and certificate-authority-data in the kubeconfig",
+            fix="use https:// and certificate-authority-data in the kubeconfig",
         )
 
 

@@ -111,7 +111,7 @@ def test_missing_permission(desk: Desk, cluster: str, permission: Permission) ->
     check = run.checks[cluster, permission.title]
     assert check["result"] == ("failed" if permission.required else "warning")
     assert f"cannot {permission.verb}: {permission.effect}" in check["detail"]
-    assert f"Grant {permission.verb} on {permission.title}" in check["advice"]
+    assert f"Grant {permission.verb} on {permission.title}" in check["fix"]
     assert [
         one["detail"] for one in run.checks.values() if one != check and re.match(r"cannot \w+: ", one["detail"])
     ] == []
@@ -150,7 +150,7 @@ def test_swapped_kubeconfigs(desk: Desk) -> None:
     run = desk.run("--output=json")
     check = run.checks[HARVESTER, "API versions"]
     assert (run.code, check["result"]) == (1, "failed")
-    assert "--cloud-config and --kubeconfig are not swapped" in check["advice"]
+    assert "--cloud-config and --kubeconfig are not swapped" in check["fix"]
 
 
 def test_servers_that_never_respond(desk: Desk) -> None:

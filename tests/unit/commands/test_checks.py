@@ -245,17 +245,17 @@ def test_hint_is_a_note_of_status_and_a_warning_of_preflight(
 
 
 def warnings(run: Runner, flags: list[str], title: str) -> int:
-    """Return how many rows of ``preflight`` with this title are a warning with advice."""
+    """Return how many rows of ``preflight`` with this title are a warning with a fix."""
     checks = run("preflight", "-o", "json", *flags).document["checks"]
-    return len([one for one in checks if one["check"] == title and one["result"] == "warning" and one["advice"]])
+    return len([one for one in checks if one["check"] == title and one["result"] == "warning" and one["fix"]])
 
 
-def test_cause_with_a_full_stop_is_shown_whole_and_apart_from_the_remedy(run: Runner, serve: ClusterServer) -> None:
+def test_cause_with_a_full_stop_is_shown_whole_and_apart_from_the_fix(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.home(), objects.lease(), served(), not_ready_balancer())
     checks = run("preflight", "-o", "json", *flags).document["checks"]
     (row,) = [one for one in checks if one["check"] == "load balancers"]
     assert row["detail"].endswith("although it has address 10.0.0.7: fail to get pool lan. Wait")
-    assert row["advice"].startswith("Check that its IP pool exists")
+    assert row["fix"].startswith("Check that its IP pool exists")
 
 
 def test_services_of_a_controller_that_is_switched_off_have_no_fault(run: Runner, serve: ClusterServer) -> None:

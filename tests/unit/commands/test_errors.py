@@ -1,4 +1,4 @@
-"""Servers that are unreachable or reject everything: each is reported once, with its name and the remedy."""
+"""Servers that are unreachable or reject everything: each is reported once, with its name and the fix."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.unit.commands.conftest import Runner
 
 EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
 OWNER = "does not accept the token of ServiceAccount vms/demo in"
-REMEDY = "generate_addon.sh demo vms against Harvester"
-HINT = "hint: harvester-ccm preflight checks both clusters and names the remedy\n"
+FIX = "generate_addon.sh demo vms against Harvester"
+HINT = "hint: harvester-ccm preflight checks both clusters and prints the fix\n"
 READERS = pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1"])
 
 
@@ -56,7 +56,7 @@ def test_status_reports_a_rejected_token_once(run: Runner, outage: Outage) -> No
     outage.expired("cloud-config")
     result = run("status", *outage.flags)
     assert result.code == 1
-    for text in (OWNER, REMEDY, "which expired on 2023-11-14 22:13 UTC (401)", "UNREADABLE"):
+    for text in (OWNER, FIX, "which expired on 2023-11-14 22:13 UTC (401)", "UNREADABLE"):
         assert result.out.count(text) == 1, result.out
     assert "Service shop/new and 1 more  Pending" in result.out
     assert result.out.count("Waits for Harvester, which cannot be used: see the problem of Harvester above\n") == 2
@@ -81,7 +81,7 @@ def test_collection_that_may_not_be_read_leads_to_preflight(run: Runner, outage:
 def test_explain_reports_a_rejected_token_once(run: Runner, outage: Outage, name: str) -> None:
     outage.expired("cloud-config")
     result = run("explain", f"svc/{name}", "-n", "shop", *outage.flags)
-    assert (result.code, result.out.count(OWNER), result.out.count(REMEDY)) == (1, 1, 1)
+    assert (result.code, result.out.count(OWNER), result.out.count(FIX)) == (1, 1, 1)
 
 
 def test_vm_of_an_unreachable_harvester_is_unknown(run: Runner, outage: Outage) -> None:
@@ -104,7 +104,7 @@ def test_two_unreachable_servers_are_both_reported(run: Runner, outage: Outage, 
 
 
 @READERS
-def test_rejected_token_of_the_guest_is_reported_with_its_remedy(run: Runner, outage: Outage, words: str) -> None:
+def test_rejected_token_of_the_guest_is_reported_with_its_fix(run: Runner, outage: Outage, words: str) -> None:
     outage.expired("kubeconfig")
     result = run(*words.split(), *outage.flags)
     assert (result.code, result.out) == (1, "")
@@ -144,4 +144,4 @@ def test_preflight_reports_the_kubeconfig_of_a_harvester(run: Runner, outage: Ou
     result = run("preflight", "-o", "json", *outage.flags)
     failed = [one for one in result.document["checks"] if one["result"] == "failed"]
     assert [(one["where"], one["check"]) for one in failed] == [("guest", "API versions")]
-    assert failed[0]["advice"].startswith("Set --kubeconfig to a kubeconfig of the guest cluster")
+    assert failed[0]["fix"].startswith("Set --kubeconfig to a kubeconfig of the guest cluster")

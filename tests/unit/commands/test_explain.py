@@ -165,7 +165,7 @@ def test_grace_period_counts_from_the_creation_of_the_load_balancer(
     assert reason["message"].startswith(message)
 
 
-def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, serve: ClusterServer) -> None:
+def test_load_balancer_of_another_owner_is_named_with_the_fix(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
     document = explained(run, flags, RENAMED)
     (other,) = document["otherLoadBalancers"]

@@ -102,11 +102,11 @@ CASES: dict[str, tuple[ClusterStore, str, Result, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "row", "result", "detail", "advice"), CASES.values(), ids=CASES.keys())
-def test_content(found: ClusterStore, row: str, result: Result, detail: str, advice: str) -> None:
+@pytest.mark.parametrize(("found", "row", "result", "detail", "fix"), CASES.values(), ids=CASES.keys())
+def test_content(found: ClusterStore, row: str, result: Result, detail: str, fix: str) -> None:
     check = next(one for one in check_content(found) if one.check == row)
-    assert (check.result, detail in check.detail, advice in check.advice) == (result, True, True), check
-    assert bool(check.advice) == bool(advice)
+    assert (check.result, detail in check.detail, fix in check.fix) == (result, True, True), check
+    assert bool(check.fix) == bool(fix)
 
 
 WEBHOOK = 'admission webhook "validator.harvester-system" denied the request: '
@@ -159,13 +159,13 @@ async def test_dry_run_that_hangs_has_failed_soon() -> None:
     assert "pods of harvester-load-balancer-webhook" in found[2]
 
 
-@pytest.mark.parametrize(("error", "result", "advice"), RESPONSES.values(), ids=RESPONSES.keys())
-async def test_dry_run(error: KubeError | None, result: Result, advice: str) -> None:
+@pytest.mark.parametrize(("error", "result", "fix"), RESPONSES.values(), ids=RESPONSES.keys())
+async def test_dry_run(error: KubeError | None, result: Result, fix: str) -> None:
     server = MemoryServer()
     server.fault = lambda call: error if call.is_write else None
     client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
     found = await check_admission(client, objects.balancer(), DEMO)
-    assert (found[0], advice in found[2]) == (result, True), found
+    assert (found[0], fix in found[2]) == (result, True), found
     assert result in (Result.OK, Result.SKIPPED) or str(error) in found[1]
 
 

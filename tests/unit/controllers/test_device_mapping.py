@@ -100,7 +100,7 @@ async def test_chart_without_permissions_for_config_maps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("denied", "advice"),
+    ("denied", "fix"),
     [
         pytest.param(refused(403, "Forbidden", "configmaps is forbidden"), "grant get, list, watch", id="no right"),
         pytest.param(
@@ -114,7 +114,7 @@ async def test_chart_without_permissions_for_config_maps() -> None:
     ],
 )
 @jumping_time
-async def test_denied_write_is_retried_every_ten_minutes(denied: KubeError, advice: str) -> None:
+async def test_denied_write_is_retried_every_ten_minutes(denied: KubeError, fix: str) -> None:
     scene = NodeWorld()
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path and call.verb == "POST" else None
     vm = machine("w1")
@@ -127,6 +127,6 @@ async def test_denied_write_is_retried_every_ten_minutes(denied: KubeError, advi
                 scene.report(vm, f"10.0.0.{number}")
     warnings = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
     assert len(warnings) <= 7
-    assert advice in warnings[0]["remedy"]
+    assert fix in warnings[0]["fix"]
     assert not [one for one in logs if one["event"] == "reconcile failed"]
     assert len(writes(scene)) <= 7
