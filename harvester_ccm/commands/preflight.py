@@ -40,7 +40,7 @@ from harvester_ccm.commands.clusters import (
     sign_of_life,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
-from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Output, guest_fix, row
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, guest_fix, row
 from harvester_ccm.commands.states import Line, StatusReason
 from harvester_ccm.config import Settings
 from harvester_ccm.kube import errors, reviews
@@ -267,9 +267,8 @@ class Reached(Struct, frozen=True):
 
 async def _preflight(context: CommandContext) -> int:
     checks = await _check_clusters(context)
-    context.output.answer(
-        {"checks": [msgspec.to_builtins(check) for check in checks]}, lambda _document: _text(context.output, checks)
-    )
+    width = context.output.console.width
+    context.output.answer({"checks": msgspec.to_builtins(checks)}, lambda shown: _text(shown["checks"], width))
     failed = {check.check for check in checks if check.result is Result.FAILED}
     if failed == {NAME_CHECK}:
         return EXIT_USAGE
@@ -629,46 +628,36 @@ def _without_leader(problem: StatusReason, lease: str, *, is_readable: bool) -> 
     return Result.OK, f"no replica leads; before an installation, that is right (Lease {lease})", ""
 
 
-def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[RenderableType]:
-    """Yield the row of a check, with the fix below, and the title of the table above the first one.
+def _text(checks: Sequence[Document], width: int) -> Iterator[RenderableType]:
+    """Yield the table of checks with the fixes, and how many there are with each result.
 
     On a terminal of this ``width``, a detail with a word that is longer than its column has lines of its own: an
     address or a path can be copied only as a whole.
     """
-    if is_first:
-        yield from row([Text(title, "bold") for title in _COLUMNS], _WIDTHS)
+    yield from row([Text(title, "bold") for title in ("WHERE", "CHECK", "RESULT", "DETAIL")], _WIDTHS)
     room = width - sum(_WIDTHS) - len(_GAP) * len(_WIDTHS)
-    if max(map(len, check.detail.split()), default=0) <= room:
-        yield from row([check.where, check.check, check.result, check.detail], _WIDTHS)
-    else:
-        yield from row([check.where, check.check, check.result, ""], _WIDTHS)
-        yield from row([check.detail], indent=4)
-    if check.fix:
-        yield from row([f"→ {check.fix}"], indent=4)
-
-
-def _text(output: Output, checks: Sequence[Check]) -> Iterator[RenderableType]:
-    """Yield the table of checks, and how many there are with each result."""
     for check in checks:
-        yield from check_lines(check, is_first=check is checks[0], width=output.console.width)
-    yield Text(f"\n{_summary(checks)}")
-
-
-def _summary(checks: Sequence[Check]) -> str:
-    counts = Counter(check.result for check in checks)
+        cells = [check["where"], check["check"], check["result"]]
+        detail = check["detail"]
+        fits = max(map(len, detail.split()), default=0) <= room
+        yield from row([*cells, detail if fits else ""], _WIDTHS)
+        if not fits:
+            yield from row([detail], indent=4)
+        if check["fix"]:
+            yield from row([f"→ {check['fix']}"], indent=4)
+    counts = Counter(check["result"] for check in checks)
     counted = ", ".join(f"{counts[result]} {result}" for result in Result if counts[result])
-    return f"{'NOT READY' if counts[Result.FAILED] else 'READY'}: {counted}."
+    yield Text(f"\n{'NOT READY' if counts[Result.FAILED] else 'READY'}: {counted}.")
 
 
 _GAP: Final = "  "
 """Between two columns."""
-_COLUMNS: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
 _WIDTHS: Final = (
     len(HARVESTER),
     max(len(permission.title) for permissions in PERMISSIONS.values() for permission in permissions),
     max(map(len, Result)),
 )
-"""Widths of all columns but the last. They are known before the first check."""
+"""Widths of all columns but the last."""
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,

@@ -305,3 +305,11 @@ def test_slow_server_is_named_in_its_line(run: Runner, serve: ClusterServer, mon
     result = run("preflight", *serve(objects.home(), objects.lease()))
     rows = [line for line in result.out.splitlines() if " server " in line]
     assert [" answers (3.1 s, slow), Kubernetes" in " ".join(row.split()) for row in rows] == [True, False]
+
+
+@pytest.mark.security("Control characters from other objects are escaped")
+def test_text_of_others_has_no_credential_and_no_control_character(run: Runner, serve: ClusterServer) -> None:
+    event = {**second_controller(), "message": "w2 runs\x1b[2J with Authorization: Bearer abc123def456"}
+    text = run("preflight", *serve(objects.home(), objects.lease(), event)).out
+    assert "w2 runs" in text
+    assert not any(one in text for one in ("abc123def456", "\x1b"))
