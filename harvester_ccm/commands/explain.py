@@ -1,7 +1,7 @@
 """Prints the observed state of a Service or a Node, what is wrong with it, and the next write of the controller.
 
-A write is printed with the fields that it changes. Nothing is written. Use the flags of the controller: the same
-functions decide here.
+A load balancer in Harvester means its Service. A write is printed with the fields that it changes. Nothing is written.
+Use the flags of the controller: the same functions decide here.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES, SERVICES, Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import Match
@@ -45,6 +45,8 @@ from harvester_ccm.plan.service.desired import (
 )
 from harvester_ccm.plan.service.load_balancer.specification import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.ownership.orphans import service_of
+from harvester_ccm.plan.service.ownership.owner import service_key
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam, Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -54,8 +56,12 @@ NAMESPACE: Final = flag(
     "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
     shorthand="n",
 )
-_KINDS: Final = {"svc": "service", "service": "service", "services": "service", "node": "node", "nodes": "node"}
-"""The names of kubectl for a kind."""
+_KINDS: Final = {
+    name: resource.kind
+    for short, resource in (("svc", SERVICES), ("no", NODES), ("lb", LOAD_BALANCERS))
+    for name in (short, resource.kind.lower(), resource.plural)
+}
+"""Kinds by the names of kubectl for them."""
 ANNOUNCER_OTHER: Final = "another program, or kube-vip without notes (--announcer=other)"
 """Who announces the addresses, as far as it is known with this flag."""
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
@@ -90,10 +96,13 @@ async def _explain(context: CommandContext) -> int:
             read_clusters(context, guest, harvester), read_lease(context.settings, guest)
         )
         subject = Subject(clusters, guest, harvester, is_led=not of_lease)
-        if kind == "node":
+        if kind == NODES.kind:
             document, is_well = await _explain_node(subject, name)
+        elif kind == LOAD_BALANCERS.kind:
+            document, is_well = await _explain_service(subject, _served_by(clusters.store, name))
         else:
-            document, is_well = await _explain_service(subject, f"{namespace or guest.namespace}/{name}")
+            service = _find(clusters.store, f"{namespace or guest.namespace}/{name}")
+            document, is_well = await _explain_service(subject, service)
     notes = [*document.get("notes", ()), *filter(None, [clusters.name_problem]), *clusters.store.notes]
     context.output.answer({**document, "notes": notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
@@ -105,25 +114,26 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
     Raises ConfigurationError if the words do not name one object.
 
     >>> read_target(["svc/web"], "shop")
-    ('service', 'shop', 'web')
+    ('Service', 'shop', 'web')
     >>> read_target(["service", "shop/web"], "")
-    ('service', 'shop', 'web')
+    ('Service', 'shop', 'web')
     """
     first, slash, rest = words[0].partition("/") if words else ("", "", "")
     kind = _KINDS.get(first.lower(), "")
     names = [rest, *words[1:]] if slash else list(words[1:])
     if not kind or len(names) != 1:
-        raise ConfigurationError([f"expected svc/NAME -n NAMESPACE or node/NAME, got {' '.join(words) or 'nothing'}"])
+        expected = "svc/NAME -n NAMESPACE, node/NAME or lb/NAME"
+        raise ConfigurationError([f"expected {expected}, got {' '.join(words) or 'nothing'}"])
     home, _, name = names[0].rpartition("/")
-    if not name or "/" in home or (kind == "node" and home) or (home and namespace and home != namespace):
-        raise ConfigurationError([f"{names[0]!r} is not the name of one {kind.capitalize()}"])
+    if not name or "/" in home or (kind != SERVICES.kind and home) or (home and namespace and home != namespace):
+        raise ConfigurationError([f"{names[0]!r} is not the name of one {kind}"])
     return kind, home or namespace, name
 
 
-async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
-    """Return the explanation of a Service, and whether all is well. Raises KubeError if there is no such Service."""
+async def _explain_service(subject: Subject, service: Service) -> tuple[Document, bool]:
+    """Return the explanation of a Service, and whether all is well."""
     store = subject.clusters.store
-    service = _find(store, key)
+    key = service.metadata.key
     (planned,) = await plan_services(store, [service], subject.clusters.settings, subject.guest, subject.harvester)
     snapshot = planned.snapshot
     plan = planned.plan
@@ -162,6 +172,16 @@ def _find(store: ClusterStore, key: str) -> Service:
         hint = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
         raise KubeError(f"there is no Service {key} in this cluster{hint}")
     return service
+
+
+def _served_by(store: ClusterStore, name: str) -> Service:
+    """Return the Service that a load balancer of this cluster belongs to. Raises KubeError if there is none."""
+    if store.load_balancers.problem is not None:
+        raise store.load_balancers.problem
+    for load_balancer in store.own_load_balancers():
+        if load_balancer.metadata.name == name:
+            return service_of(load_balancer, store.services) or _find(store, service_key(load_balancer))
+    raise KubeError(f"Harvester has no load balancer {name} of this cluster")
 
 
 def _observed(snapshot: ServiceSnapshot) -> Document:
@@ -359,8 +379,8 @@ def _changed_value(name: str, old: object, new: object) -> Iterator[str]:
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]"),
+    usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]", "explain lb/NAME [flags]"),
     own=(OUTPUT, NAMESPACE),
     action=_explain,
-    words=("svc", "service", "node"),
+    words=("svc", "service", "node", "lb"),
 )

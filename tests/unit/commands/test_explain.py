@@ -292,3 +292,19 @@ def test_service_is_named_as_for_kubectl(run: Runner, serve: ClusterServer, word
     assert run("explain", *words, *flags, "-o", "json").document["service"] == "shop/web"
     missing = run("explain", "svc/other", "-n", "shop", *flags)
     assert "there is no Service shop/other in this cluster; did you mean -n lab?" in missing.err
+
+
+def test_load_balancer_means_its_service(run: Runner, serve: ClusterServer) -> None:
+    of_other = objects.balancer("other", name="of-another-cluster")
+    lost = objects.balancer(name="lost", of="shop/gone", uid="gone")
+    flags = serve(objects.service(), objects.balancer(message="pool"), lost, of_other, objects.home())
+    assert run("explain", f"lb/{NAME}", *flags, "-o", "json").document["service"] == "shop/web"
+    assert "there is no Service shop/gone in this cluster" in run("explain", "lb/lost", *flags).err
+    for name in ("of-another-cluster", "none"):
+        result = run("explain", "lb", name, *flags)
+        assert (result.code, f"Harvester has no load balancer {name} of this cluster" in result.err) == (1, True)
+
+
+def test_node_has_the_short_name_of_kubectl(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.node(), objects.machine(), objects.home())
+    assert run("explain", "no/w1", *flags, "-o", "json").document["node"] == "w1"
