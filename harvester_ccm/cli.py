@@ -17,10 +17,10 @@ from typing import Final
 import structlog
 
 from harvester_ccm import __version__
-from harvester_ccm.commands import COMMANDS, EXIT_OK, EXIT_USAGE, HELP, VERSION, Invocation
+from harvester_ccm.commands import COMMANDS, EXIT_OK, EXIT_USAGE, HELP, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags import build_settings, help_text, parse_command_line
+from harvester_ccm.flags import FLAGS, Group, build_settings, help_text, parse_command_line
 from harvester_ccm.kube.errors import CredentialError, KubeError
 from harvester_ccm.logs import configure_logging, report
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
@@ -34,7 +34,6 @@ TITLES: Final = {**{name: name for name in PROGRAM_NAMES}, "kubectl-harvester_cc
 """Names of the executable, and the name in the help for each."""
 OTHER_NAMES: Final = {"describe": "explain"}
 """Names that kubectl has for a command."""
-HINT: Final = "--help lists commands and flags; flags in .Values.extraArgs of the Helm chart are written --name=value"
 
 log = structlog.get_logger(__name__)
 
@@ -52,12 +51,10 @@ def main(
         environment = os.environ
     program, *words = argv
     match words:
-        case ["help", name, *_] if not name.startswith("-"):
+        case ["help", name, *_] if name != "help" and not name.startswith("-"):
             words = [name, "--help"]
         case ["help", *flags]:
             words = ["--help", *flags]
-        case ["version"]:
-            words = ["--version"]
     words[:1] = [OTHER_NAMES.get(word, word) for word in words[:1]]
     command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
     run = _run
@@ -84,7 +81,7 @@ def _run(invocation: Invocation) -> int:
     """Run the controllers until SIGTERM, or print help or version."""
     problem = _problem_of_command(invocation.words)
     if problem:
-        report([problem], HINT)
+        report([problem], _hint())
         return EXIT_USAGE
     flags = parse_command_line(invocation.words)
     if flags["help"] or (not invocation.words and _is_typed()):
@@ -96,7 +93,7 @@ def _run(invocation: Invocation) -> int:
     try:
         settings = build_settings(flags, invocation.environment)
     except ConfigurationError as error:
-        report(error.problems, HINT)
+        report(error.problems, _hint())
         if flags["show-full-help-on-error"]:
             sys.stderr.write(f"\n{_help(invocation)}")
         return EXIT_FAILURE
@@ -109,18 +106,28 @@ def _run(invocation: Invocation) -> int:
     return _run_app(settings, invocation.environment)
 
 
+def _is_container() -> bool:
+    """Return whether a container started the program, as its first process."""
+    return os.getpid() == 1
+
+
 def _is_typed() -> bool:
-    """Return whether a person at a terminal started the program, and not a container, whose first process it is."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.getpid() != 1
+    """Return whether a person at a terminal started the program."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not _is_container()
+
+
+def _hint() -> str:
+    """Return where the command line is explained; that of a container comes from the chart."""
+    if _is_container():
+        return "flags in .Values.extraArgs of the Helm chart are written --name=value"
+    return "--help lists commands and flags"
 
 
 def _problem_of_command(words: Sequence[str]) -> str:
     """Return what is wrong with a first argument that is no flag; empty without one."""
     if not words or not words[0] or words[0].startswith("-"):
         return ""
-    if words[0] == VERSION[0]:
-        return f"{VERSION[0]} takes no arguments"
-    names = [*(command.name for command in COMMANDS), HELP[0], VERSION[0]]
+    names = [*(command.name for command in COMMANDS), HELP[0]]
     close = difflib.get_close_matches(words[0], names, n=1)
     if close:
         return f"unknown command {words[0]!r}; did you mean {close[0]}?"
@@ -146,4 +153,12 @@ def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
 
 
 def _help(invocation: Invocation) -> str:
-    return help_text(invocation.program, [*((command.name, command.summary) for command in COMMANDS), HELP, VERSION])
+    ignored = sum(flag.group is Group.ACCEPTED for flag in FLAGS)
+    shown = [group for group in Group if group is not Group.ACCEPTED]
+    return help_text(
+        f"{invocation.program} [command] [flags]",
+        "Cloud controller manager for Kubernetes clusters whose nodes are Harvester VMs.",
+        {group: [flag for flag in FLAGS if flag.group is group] for group in shown},
+        commands=[*((command.name, command.summary) for command in COMMANDS), HELP],
+        end=f"{ignored} more flags of the Go provider are accepted without effect. The log names those that are set.",
+    )

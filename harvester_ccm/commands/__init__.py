@@ -50,9 +50,9 @@ _SUMMARIES: Final = {
     "explain": "Show the state of a Service or a Node, what is wrong with it, and the next write.",
     "cleanup": "List or delete the load balancers of a guest cluster that no longer exists.",
     "completion": "Print the script that completes command lines in bash, zsh or fish.",
+    "version": "Show the version.",
 }
 COMMANDS: Final = tuple(Command(name, summary) for name, summary in _SUMMARIES.items())
 """In the order of the help."""
 HELP: Final = ("help", "Show the help, or that of a command.")
-VERSION: Final = ("version", "Show the version.")
-"""Arguments that are no commands of their own."""
+"""An argument that is no command of its own."""

@@ -15,8 +15,18 @@ import structlog
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, request_or_error
-from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, describe, flag, switch
+from harvester_ccm.commands.runner import (
+    OUTPUT,
+    TO_HARVESTER,
+    CommandContext,
+    CommandSpec,
+    Document,
+    describe,
+    flag,
+    switch,
+)
 from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.flags import FlagValues
 from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
@@ -37,9 +47,8 @@ from harvester_ccm.plan.service.load_balancer.specification import changed_docum
 from harvester_ccm.plan.service.ownership.owner import service_key
 
 NAMESPACE: Final = flag(
-    "namespace",
+    "harvester-namespace",
     "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context.",
-    shorthand="n",
 )
 CLUSTER_NAME: Final = flag("cluster-name", "Name of the deleted guest cluster: what its --cluster-name was. Required.")
 CLUSTER_UID: Final = flag(
@@ -62,11 +71,14 @@ class NotYet(KubeError):
     """Raised while Harvester has not finished something."""
 
 
+def _check(flags: FlagValues) -> None:
+    if not trimmed_cluster_name(flags[CLUSTER_NAME.name]):
+        raise ConfigurationError(["--cluster-name is required: the name of the deleted guest cluster"])
+
+
 async def _clean_up(context: CommandContext) -> int:
     name = trimmed_cluster_name(context.flags[CLUSTER_NAME.name])
     uid = context.flags[CLUSTER_UID.name]
-    if not name:
-        raise ConfigurationError(["--cluster-name is required: the name of the deleted guest cluster"])
     async with ApiClient(
         harvester_credentials(context.settings.harvester, context.environment), cluster=HARVESTER
     ) as client:
@@ -244,7 +256,9 @@ def _entry(load_balancer: LoadBalancer) -> Document:
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("cleanup --cluster-name=NAME --cloud-config=FILE [--yes] [flags]",),
+    usage="cleanup --cluster-name=NAME [flags]",
     own=(CLUSTER_NAME, CLUSTER_UID, NAMESPACE, YES, OUTPUT),
     action=_clean_up,
+    connection=TO_HARVESTER,
+    check=_check,
 )

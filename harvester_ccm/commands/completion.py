@@ -10,10 +10,10 @@ from typing import Final
 
 import shtab
 
-from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
+from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Form
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags import FLAGS, Flag, Group, types
+from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, types
 from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.names import PROGRAM
 
@@ -33,7 +33,6 @@ def script(shell: str) -> str:
             subparser.add_argument("words", choices=spec.words, nargs="?")
     names = [command.name for command in COMMANDS]
     commands.add_parser(HELP[0], help=HELP[1], add_help=False).add_argument("words", choices=names, nargs="?")
-    commands.add_parser(VERSION[0], help=VERSION[1], add_help=False)
     return str(shtab.complete(parser, shell))
 
 
@@ -47,19 +46,23 @@ def _add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
             action.choices = tuple(Form)
 
 
-def _complete(context: CommandContext) -> int:
-    shell = " ".join(context.flags.arguments)
+def _check(flags: FlagValues) -> None:
+    shell = " ".join(flags.arguments)
     if shell not in SHELLS:
         raise ConfigurationError([f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}"])
-    context.output.write(script(shell))
+
+
+def _complete(context: CommandContext) -> int:
+    context.output.write(script(*context.flags.arguments))
     return EXIT_OK
 
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=(f"completion {'|'.join(SHELLS)}",),
+    usage=f"completion {'|'.join(SHELLS)}",
     own=(),
     action=_complete,
     words=SHELLS,
-    offline=True,
+    connection=(),
+    check=_check,
 )

@@ -379,8 +379,9 @@ def _changed_value(name: str, old: object, new: object) -> Iterator[str]:
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]", "explain lb/NAME [flags]"),
+    usage="explain svc/NAME|node/NAME|lb/NAME [flags]",
     own=(OUTPUT, NAMESPACE),
     action=_explain,
     words=("svc", "service", "node", "lb"),
+    check=lambda flags: read_target(flags.arguments, flags[NAMESPACE.name]),
 )

@@ -661,7 +661,7 @@ _WIDTHS: Final = (
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("preflight [flags]",),
+    usage="preflight [flags]",
     own=(OUTPUT,),
     action=_preflight,
 )

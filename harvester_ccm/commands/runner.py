@@ -9,8 +9,6 @@ import asyncio
 import json
 import re
 import sys
-import textwrap
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path, PurePath
@@ -20,6 +18,7 @@ import rich.console
 import structlog
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -28,8 +27,7 @@ from rich.text import Text
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, parse_command_line, types
-from harvester_ccm.flags.parser import describe_flags
+from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, help_text, parse_command_line, types
 from harvester_ccm.kube.errors import (
     CertificateNotValid,
     CredentialError,
@@ -52,8 +50,8 @@ _EXIT_CODES: Final = """\
 Exit codes: 0 all is well, or there is nothing to do; 1 there is a problem, or a cluster or the cloud-config cannot be
 read; 2 the command line or the kubeconfig of the guest cluster cannot be used."""
 
-HINT: Final = (
-    "--help shows the command line. In the pod of the controller, no flags are needed: "
+_POD_HINT: Final = (
+    ". In the pod of the controller, no flags are needed: "
     f"kubectl -n kube-system exec deploy/harvester-cloud-provider -- {PROGRAM} ..."
 )
 
@@ -62,6 +60,9 @@ Document = dict[str, Any]
 
 CLUSTER_NAME: Final = "cluster-name"
 """The flag whose default is only a guess outside the pod of the controller."""
+TO_HARVESTER: Final = ("cloud-config", "cloud-config-context")
+TO_BOTH: Final = (*TO_HARVESTER, CLUSTER_NAME, "kubeconfig", "context")
+"""Flags of the controller that lead to the clusters."""
 COMMAND: Final = "command"
 """Key of a command in a document."""
 UNLIMITED: Final = 100_000
@@ -155,8 +156,8 @@ class CommandContext(Struct, frozen=True):
 class CommandSpec(Struct, frozen=True):
     """A command with its flags and its function."""
 
-    usages: tuple[str, ...]
-    """Command lines without the name of the executable."""
+    usage: str
+    """The command line without the name of the executable."""
     meaning: str
     """Docstring of the module."""
     own: tuple[Flag, ...]
@@ -166,8 +167,10 @@ class CommandSpec(Struct, frozen=True):
     """Returns the exit code."""
     words: tuple[str, ...] = ()
     """Values of the first argument; empty if the command takes no arguments."""
-    offline: bool = False
-    """Whether the command connects to no cluster and needs no cloud-config."""
+    connection: tuple[str, ...] = TO_BOTH
+    """The flags of the controller that the command needs; empty if it connects to no cluster."""
+    check: Callable[[FlagValues], object] = lambda _flags: None
+    """Raises ConfigurationError if it cannot use its arguments or its own flags."""
 
 
 def run_command(invocation: Invocation, spec: CommandSpec) -> int:
@@ -175,7 +178,8 @@ def run_command(invocation: Invocation, spec: CommandSpec) -> int:
     try:
         return _run(invocation, spec)
     except ConfigurationError as error:
-        report(error.problems, HINT)
+        in_pod = _POD_HINT if spec.connection == TO_BOTH else ""
+        report(error.problems, f"--help shows the command line{in_pod}")
         return EXIT_USAGE
     except KubeError as error:
         _report_failure(error)
@@ -202,7 +206,8 @@ def _run(invocation: Invocation, spec: CommandSpec) -> int:
         sys.stdout.write(_help(invocation, spec))
         return EXIT_OK
     environment = invocation.environment
-    settings = build_settings(flags, environment, offline=spec.offline)
+    flags = replace(flags, problems=(*flags.problems, *_misuse(spec, flags)))
+    settings = build_settings(flags, environment, offline=not spec.connection)
     configure_logging(settings.logging, environment=environment)
     has_width = sys.stdout.isatty() or "COLUMNS" in environment
     width = None if has_width else UNLIMITED
@@ -212,6 +217,15 @@ def _run(invocation: Invocation, spec: CommandSpec) -> int:
     context = CommandContext(flags, settings, environment, output, is_named=is_named)
     code = spec.action(context)
     return code if isinstance(code, int) else asyncio.run(code)
+
+
+def _misuse(spec: CommandSpec, flags: FlagValues) -> Sequence[str]:
+    """Return what is wrong with the arguments of a command and its own flags."""
+    try:
+        spec.check(flags)
+    except ConfigurationError as error:
+        return error.problems
+    return ()
 
 
 def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str] | None:
@@ -275,16 +289,15 @@ def _report_failure(error: KubeError) -> None:
 
 
 def _help(invocation: Invocation, spec: CommandSpec) -> str:
-    parser = ArgumentParser(
-        usage="\n       ".join(f"{invocation.program} {line}" for line in spec.usages),
-        description="\n\n".join(textwrap.fill(one, 80) for one in (*spec.meaning.split("\n\n"), _EXIT_CODES)),
-        epilog=f"{invocation.program} --help lists the flags of the controller.",
-        formatter_class=RawDescriptionHelpFormatter,
-        add_help=False,
+    end = ""
+    if spec.connection:
+        end = f"In the pod of the controller, its flags are used. {invocation.program} --help lists all of them."
+    return help_text(
+        f"{invocation.program} {spec.usage}",
+        f"{spec.meaning}\n\n{_EXIT_CODES}",
+        {"Flags": spec.own, "Connection": [flag for flag in FLAGS if flag.name in spec.connection]},
+        end=end,
     )
-    if spec.own:
-        describe_flags(parser.add_argument_group("flags"), spec.own)
-    return parser.format_help()
 
 
 def sanitize_document(value: Any, key: str = "") -> Any:

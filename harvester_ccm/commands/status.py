@@ -36,6 +36,7 @@ from harvester_ccm.commands.runner import (
     Document,
     describe,
     flag,
+    switch,
     table,
 )
 from harvester_ccm.commands.states import (
@@ -59,6 +60,9 @@ from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.remedies import SLOW_REMEDIES
 
 NAMESPACE: Final = flag("namespace", "Only the Services of this namespace; Nodes and servers stay.", shorthand="n")
+ALL_NAMESPACES: Final = switch(
+    "all-namespaces", "The Services of all namespaces, despite -n; this is the default.", shorthand="A"
+)
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -69,6 +73,7 @@ async def _status(context: CommandContext) -> int:
 
 
 async def _read(context: CommandContext) -> Document:
+    namespace = "" if context.flags[ALL_NAMESPACES.name] else context.flags[NAMESPACE.name]
     async with open_clusters(context) as connection:
         guest = connection.guest
         harvester = connection.harvester
@@ -83,7 +88,7 @@ async def _read(context: CommandContext) -> Document:
         planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
         kinds = _kinds_with_writes(planned, planned_nodes)
         failed = await read_failed_writes(store, guest, kinds, is_led=not of_lease)
-    planned = _of_namespace([_with_failure(entry, failed) for entry in planned], context.flags[NAMESPACE.name])
+    planned = _of_namespace([_with_failure(entry, failed) for entry in planned], namespace)
     planned_nodes = [_with_failed_patch(entry, failed) for entry in planned_nodes]
     error = store.harvester_problem
     services = list(_services(planned))
@@ -91,7 +96,7 @@ async def _read(context: CommandContext) -> Document:
     find = partial(
         faults_in,
         Seen(store, (guest, harvester), settings.leader_election.name),
-        context.flags[NAMESPACE.name],
+        namespace,
         of_services=SERVICE_CONTROLLER in settings.controllers,
     )
     lines = [
@@ -113,7 +118,7 @@ async def _read(context: CommandContext) -> Document:
         "problems": list(_problems(lines, is_away=error is not None)),
         "notes": [
             *filter(None, [clusters.name_problem]),
-            *_namespace_notes(store, context.flags[NAMESPACE.name]),
+            *_namespace_notes(store, namespace),
             *_slow_servers(connection),
             *settings.warnings,
             *store.notes,
@@ -311,7 +316,7 @@ def age(since: str | None, now: datetime) -> str:
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,
-    usages=("status [-n NAMESPACE] [-o json|yaml]",),
-    own=(OUTPUT, NAMESPACE),
+    usage="status [flags]",
+    own=(OUTPUT, NAMESPACE, ALL_NAMESPACES),
     action=_status,
 )

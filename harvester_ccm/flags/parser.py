@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from harvester_ccm.flags.table import FLAGS, Flag, Group
 
-REFERENCE: Final = "docs/reference/flags.md"
+SHORTHANDS: Final = {"n": "namespace", "A": "all-namespaces"}
+"""Names of kubectl, to find the flag that is meant."""
 
 
 class FlagValues(Struct, frozen=True):
@@ -138,7 +139,8 @@ def _joined(word: str, flag: Flag | None, rest: Iterator[str]) -> str:
 
 def _unknown(word: str, flags: Iterable[Flag]) -> str:
     name = word.partition("=")[0]
-    close = difflib.get_close_matches(name.lstrip("-").replace("_", "-"), [flag.name for flag in flags], n=1)
+    written = name.lstrip("-").replace("_", "-")
+    close = difflib.get_close_matches(SHORTHANDS.get(written, written), [flag.name for flag in flags], n=1)
     if not close:
         return f"unknown flag {name}"
     return f"unknown flag {name}; did you mean --{close[0]}?"
@@ -166,27 +168,31 @@ def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) ->
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Breaks no name at its hyphens."""
+    """Keeps paragraphs, and breaks no name at its hyphens."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = (self._split_lines(paragraph, width) for paragraph in text.split("\n\n"))
+        return "\n\n".join("\n".join(lines) for lines in paragraphs)
 
-def help_text(program: str, commands: Iterable[tuple[str, str]]) -> str:
-    """Return the help for this terminal; ``commands`` are names with their summaries."""
-    ignored = sum(flag.group is Group.ACCEPTED for flag in FLAGS)
+
+def help_text(
+    usage: str,
+    meaning: str,
+    sections: Mapping[str, Iterable[Flag]],
+    *,
+    commands: Iterable[tuple[str, str]] = (),
+    end: str = "",
+) -> str:
+    """Return a help for this terminal: the flags of each section, after ``commands`` with their summaries."""
     parser = argparse.ArgumentParser(
-        program,
-        usage="%(prog)s [command] [flags]",
-        description="Cloud controller manager for Kubernetes clusters whose nodes are Harvester VMs.",
-        epilog=f"{ignored} more flags of the Go provider are accepted without effect: {REFERENCE}",
-        formatter_class=_Formatter,
-        add_help=False,
+        usage=usage, description=meaning, epilog=end, formatter_class=_Formatter, add_help=False
     )
-    section = parser.add_argument_group("commands")
+    listed = parser.add_argument_group("Commands")
     for name, summary in commands:
-        section.add_argument(name, help=summary)
-    for group in Group:
-        if group is not Group.ACCEPTED:
-            describe_flags(parser.add_argument_group(group), [flag for flag in FLAGS if flag.group is group])
+        listed.add_argument(name, help=summary)
+    for title, flags in sections.items():
+        describe_flags(parser.add_argument_group(title), flags)
     return parser.format_help()

@@ -347,7 +347,7 @@ def _is_command(program: str, tail: str) -> bool:
 
 
 def _is_own_command(words: list[str]) -> bool:
-    if not words or words[0].startswith("-") or words[0] in ("...", "…", "help", "version"):
+    if not words or words[0].startswith("-") or words[0] in ("...", "…", "help"):
         return not parse_command_line(
             [word for word in words if word.startswith("--") and word != "--version"]
         ).problems

@@ -1,5 +1,6 @@
 """The command line as a whole: output, settings of the run, exit codes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.errors import CredentialError, KubeError
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
-NAMES = ", ".join([*(command.name for command in COMMANDS), "help", "version"])
+NAMES = ", ".join([*(command.name for command in COMMANDS), "help"])
 CLOUD_CONFIG = "--cloud-config=/etc/kubernetes/cloud-config"
 EXAMPLE = (
     "--management-network=default/vlan-100",
@@ -57,10 +58,7 @@ PUBLISHED: dict[str, tuple[str, ...]] = {
     ),
 }
 """Arguments of the container in published charts: 0.1.200 to 0.2.1600 of RKE2, which are 0.1.2 to 0.2.16 elsewhere."""
-HINT = (
-    "harvester-ccm: hint: --help lists commands and flags; flags in .Values.extraArgs of the Helm chart are written "
-    "--name=value\n"
-)
+HINT = "harvester-ccm: hint: --help lists commands and flags\n"
 
 
 class App(ModuleType):
@@ -140,12 +138,23 @@ def test_version(app: App, capsys: pytest.CaptureFixture[str], word: str) -> Non
     assert app.seen == []
 
 
+def test_version_as_json(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("version", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {"version": __version__}
+
+
 @pytest.mark.parametrize("more", [(), ("node",)])
 def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
     assert call("help", "cleanup", *more) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("usage: harvester-ccm cleanup ")
-    assert "\nflags:\n  --cluster-name string" in shown
+    assert "\nFlags:\n  --cluster-name string" in shown
+
+
+def test_every_entry_of_the_help_has_a_help(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES.split(", "):
+        assert call("help", name) == 0
+        assert capsys.readouterr().out.startswith("usage: harvester-ccm ")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +223,6 @@ def test_errors_in_flags(app: App, capsys: pytest.CaptureFixture[str], words: li
     [
         (["preflght", *NEEDED], "unknown command 'preflght'; did you mean preflight?"),
         (["xyz"], f"unknown command 'xyz'; expected one of: {NAMES}"),
-        (["version", "-o", "json"], "version takes no arguments"),
     ],
 )
 def test_command_that_does_not_exist_is_a_usage_error(
@@ -223,6 +231,17 @@ def test_command_that_does_not_exist_is_a_usage_error(
     assert call(*words) == 2
     assert capsys.readouterr() == ("", f"harvester-ccm: error: {expected}\n{HINT}")
     assert app.seen == []
+
+
+@pytest.mark.parametrize("word", ["v=4", "--nope"])
+def test_hint_in_a_container_is_about_the_chart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert call(word, *NEEDED) != 0
+    assert capsys.readouterr().err.endswith(
+        "hint: flags in .Values.extraArgs of the Helm chart are written --name=value\n"
+    )
 
 
 def test_describe_is_explain(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ def test_namespace_limits_the_services(run: Runner, serve: ClusterServer) -> Non
     assert sorted(one["object"] for one in document["problems"]) == ["Node w1", "Service other/x"]
     everything = run("status", "-o", "json", *flags).document
     assert len(everything["problems"]) == 4
+    assert run("status", "-A", "-n", "other", "-o", "json", *flags).document["problems"] == everything["problems"]
 
 
 def test_slow_server_is_named_with_its_time(run: Runner, serve: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from devenv.reference import rbac_page
-from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, preflight, status
+from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, preflight, status, version
 from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import ClusterServer, Runner
@@ -30,7 +30,9 @@ def test_every_command_has_its_section_and_its_help(run: Runner, command: object
 
 
 def test_every_flag_of_a_command_is_named() -> None:
-    flags = {flag.name for module in (cleanup, completion, explain, preflight, status) for flag in module.SPEC.own}
+    flags = {
+        flag.name for module in (cleanup, completion, explain, preflight, status, version) for flag in module.SPEC.own
+    }
     assert {name for name in flags if f"--{name}" not in PAGE} == set()
 
 

@@ -1,5 +1,6 @@
 """The frame of every command: the flags of the controller in its container, and errors in a command line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_cleanup_never_takes_the_cluster_of_the_controller(run: Runner, tmp_path
     result = run("cleanup", "--yes", proc=proc)
     assert (result.code, result.out) == (2, "")
     assert "--cluster-name is required" in result.err
-    result = run("cleanup", "--cluster-name=gone", "-n", "vms", proc=proc)
+    result = run("cleanup", "--cluster-name=gone", "--harvester-namespace=vms", proc=proc)
     assert (result.code, result.err) == (0, "")
     assert "Nothing to delete" in result.out
 
@@ -74,23 +75,60 @@ def test_cleanup_never_takes_the_cluster_of_the_controller(run: Runner, tmp_path
         ("preflight --secure-port=-1", "--secure-port is '-1'"),
         ("preflight --nope", "unknown flag --nope"),
         ("explain", "expected svc/NAME -n NAMESPACE, node/NAME or lb/NAME, got nothing"),
-        ("explain pod", "expected svc/NAME -n NAMESPACE, node/NAME or lb/NAME, got pod"),
+        ("explain pod/x", "expected svc/NAME -n NAMESPACE, node/NAME or lb/NAME, got pod/x"),
         ("explain shop/web", "expected svc/NAME -n NAMESPACE, node/NAME or lb/NAME, got shop/web"),
         ("explain svc shop web", "expected svc/NAME -n NAMESPACE, node/NAME or lb/NAME, got svc shop web"),
         ("explain svc a/b/c", "'a/b/c' is not the name of one Service"),
         ("explain svc shop/web -n x", "'shop/web' is not the name of one Service"),
         ("explain node/a/b", "'a/b' is not the name of one Node"),
+        ("explain lb/a/b", "'a/b' is not the name of one LoadBalancer"),
+        ("explain -A svc/web", "unknown flag -A; did you mean --namespace?"),
         ("explain service --namespac=x", "unknown flag --namespac; did you mean --namespace?"),
         ("cleanup", "--cluster-name is required"),
+        ("cleanup --cluster-name=gone -n vms", "unknown flag -n; did you mean --harvester-namespace?"),
+        (
+            "cleanup --cluster-name=gone --namespace=vms",
+            "unknown flag --namespace; did you mean --harvester-namespace?",
+        ),
         ("completion", "no completion for ''; expected one of: bash, zsh, fish"),
         ("completion tcsh", "no completion for 'tcsh'; expected one of: bash, zsh, fish"),
+        ("version 1", "unexpected arguments '1'"),
     ],
 )
 def test_usage(run: Runner, words: str, problem: str) -> None:
-    result = run(*words.split(), "--cloud-config=/c")
+    result = run(*words.split(), "--v=x")
     assert (result.code, result.out) == (2, "")
-    assert problem in result.err
-    assert "In the pod of the controller, no flags are needed: kubectl" in result.err
+    command = words.split(maxsplit=1)[0]
+    is_of_both = command in ("status", "preflight", "explain")
+    needs_cloud_config = is_of_both or command == "cleanup"
+    *errors, hint = result.err.splitlines()
+    assert [problem in error for error in errors].count(True) == 1
+    assert "harvester-ccm: error: --v is 'x'; expected a whole number" in errors
+    assert ("--cloud-config is required: " in result.err) is needs_cloud_config, "all errors at once"
+    assert hint.startswith("harvester-ccm: hint: --help shows the command line")
+    assert ("In the pod of the controller, no flags are needed: kubectl" in hint) is is_of_both
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("status", ["cloud-config", "cloud-config-context", "cluster-name", "kubeconfig", "context"]),
+        ("cleanup", ["cloud-config", "cloud-config-context"]),
+        ("completion", []),
+    ],
+)
+def test_help_of_a_command_has_the_flags_that_lead_to_the_clusters(run: Runner, command: str, flags: list[str]) -> None:
+    text = run(command, "--help").out
+    assert text.startswith(f"usage: harvester-ccm {command} ")
+    section = text.partition("\nConnection:\n")[2]
+    assert re.findall(r"^  --([\w-]+)", section, re.MULTILINE) == flags
+    assert ("balancers of this cluster. Required." in " ".join(section.split())) is bool(flags)
+
+
+def test_help_breaks_no_name(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in range(40, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert not re.search(r"[a-z]-\n", run("cleanup", "--help").out)
 
 
 def test_cloud_config_is_required(run: Runner) -> None:
