@@ -19,53 +19,51 @@ DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 
 # Annotations that users write on a Service.
 IPAM: Final = PREFIX + "ipam"
-"""Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Where the address comes from: an IP pool of
-Harvester, or a DHCP server in the network of the nodes. Fixed once the load balancer exists."""
+"""Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Source of the address: an IP pool of Harvester,
+or a DHCP server in the network of the Nodes. Fixed once the load balancer exists."""
 NETWORK: Final = PREFIX + "network"
-"""Service annotation, set by users: `namespace/name` of a VM network. Network the address must belong to. Harvester
-before 1.9 does not choose the pool by it: also set `ip-pool`. Fixed once the load balancer has an address."""
+"""Service annotation, set by users: `namespace/name` of a VM network. Network of the address. Harvester before 1.9 does
+not choose the pool by it: also set `ip-pool`. Fixed once the load balancer has an address."""
 PROJECT: Final = PREFIX + "project"
-"""Service annotation, set by users: `cluster/project` id. Rancher project used to choose the IP pool of a VM load
-balancer. For a cluster load balancer, and before 1.7 for every one, Harvester overwrites it with the project of the
-VMs' namespace."""
+"""Service annotation, set by users: `cluster/project` id. Rancher project that selects the IP pool of a VM load
+balancer, from Harvester 1.7 on. Harvester overwrites it in all other cases."""
 POOL_NAMESPACE: Final = PREFIX + "namespace"
-"""Service annotation, set by users: namespace in Harvester. Namespace used to choose the IP pool; Harvester overwrites
-it with the load balancer's own."""
+"""Service annotation, set by users: namespace in Harvester. No effect: Harvester overwrites it with the namespace of
+the load balancer."""
 PRIMARY_SERVICE: Final = PREFIX + "primary-service"
-"""Service annotation, set by users: `namespace/name` of a Service. Share the address of that Service instead of
-requesting another one."""
+"""Service annotation, set by users: `namespace/name` of a Service. Share the address of that Service."""
 WORKLOAD_TYPE: Final = PREFIX + "workload-type"
 """Service annotation, set by users: `cluster` or `vm` (default: `cluster`). Who announces the address: kube-vip in this
-cluster, or Harvester itself with health checks."""
+cluster, or Harvester."""
 IP_POOL: Final = PREFIX + "ip-pool"
 """Service annotation, set by users: name of an IP pool, without a namespace. Take the address from this pool, whatever
-its selector says. Fixed once the load balancer has an address; naming the pool of that keeps it there."""
+its selector says. Once the load balancer has an address, only the pool of this address can be named."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
-"""Service annotation, set and read by this controller or users: IPv4 address. Requested address. A new Service gets it
-from the pool in `ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated
-one. If `kube-vip.io/loadbalancerIPs` was set before the first reconcile of a new Service, its address is kept here,
-with the UID of the Service: it does not count on a copy."""
+"""Service annotation, set and read by this controller or users: IPv4 address. A new Service gets it from the pool in
+`ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated one. The address
+in `kube-vip.io/loadbalancerIPs` of a new Service is kept here, with the UID of the Service: it does not count on a
+copy."""
 ANNOUNCED_AS: Final = PREFIX + "announced-as"
-"""Service annotation, set and read by this controller: JSON. What this controller did last to have the address
-announced: UID of the Service, step, address, and the fields that kube-vip compares. It continues there after a restart.
-Without it, the Service is handled as one of another provider, or announced once more."""
+"""Service annotation, set and read by this controller: JSON. The last step of the controller to have the address
+announced. It continues there after a restart. Without it, the Service is handled as one of another provider, or
+announced once more."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
-"""Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
-the node port behind this port; requests a VM load balancer."""
+"""Service annotation, set by users: Service port number, port name or node port. Request a VM load balancer that checks
+every Node by a TCP connection to this port."""
 HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
-"""Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a node gets
+"""Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a Node gets
 traffic."""
 HEALTH_CHECK_FAILURE_THRESHOLD: Final = PREFIX + "healthcheck-failure-threshold"
-"""Service annotation, set by users: number from 1 (default: `3`). Failed checks in a row before a node gets no more
+"""Service annotation, set by users: number from 1 (default: `3`). Failed checks in a row before a Node gets no more
 traffic."""
 HEALTH_CHECK_PERIOD: Final = PREFIX + "healthcheck-periodseconds"
-"""Service annotation, set by users: seconds from 1 (default: `5`). Time between two checks of a node."""
+"""Service annotation, set by users: seconds from 1 (default: `5`). Time between two checks."""
 HEALTH_CHECK_TIMEOUT: Final = PREFIX + "healthcheck-timeoutseconds"
-"""Service annotation, set by users: seconds from 1 (default: `3`). Time a node has to accept the connection."""
+"""Service annotation, set by users: seconds from 1 (default: `3`). Time to accept the connection."""
 
 DESCRIPTION: Final = PREFIX + "description"
-"""Service annotation, set by users: text (default: `namespace/name of cluster NAME`). Description of the load balancer,
-which Harvester shows in its lists."""
+"""Service annotation, set by users: text (default: `namespace/name of cluster NAME`). Description of the load balancer
+in Harvester."""
 
 SERVICE_ANNOTATIONS: Final = (
     IPAM,
@@ -88,35 +86,34 @@ SERVICE_ANNOTATIONS: Final = (
 
 # Annotations and labels that this controller writes on a Service.
 PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
-"""Service label, set by this controller: `namespace.name`. Marks a Service that shares the address of another one."""
+"""Service label, set by this controller: `namespace.name`. The Service shares the address of another one."""
 LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
-"""Service condition, set by this controller: `True` or `False`. Whether the Service has its load balancer. `reason` and
-`message` state why not, as the Event does."""
+"""Service condition, set by this controller: `True` or `False`. Whether the Service has its load balancer and
+address."""
 SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
-"""Service finalizer, set by this controller. Keeps a deleted Service until Harvester deletes its load balancer: from
-then on, Harvester completes the deletion itself."""
+"""Service finalizer, set by this controller. Keeps a deleted Service until Harvester deletes its load balancer."""
 
 # kube-vip's; only ``plan.service.announcing`` reads and writes them.
 KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
 """Service annotation, set and read by this controller: address, `0.0.0.0` or empty. What kube-vip announces: the
-address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""
+address, one from DHCP (`0.0.0.0`), or nothing (empty)."""
 KUBE_VIP_INTERFACE: Final = "kube-vip.io/serviceInterface"
-"""Service annotation, set and read by this controller or users: network device. Device in the nodes on which
-kube-vip announces the address of a Service with a network."""
+"""Service annotation, set and read by this controller or users: network device. Device of the Nodes on which kube-vip
+announces the address of a Service with a network."""
 KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
-"""Service annotation, set by this controller: `true`. Makes kube-vip in this cluster ignore a Service without an
-address, or whose address Harvester announces."""
+"""Service annotation, set by this controller: `true`. kube-vip in this cluster ignores the Service: it has no address,
+or Harvester announces it."""
 KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
 """Service annotation, set by kube-vip: node name. The node that announces the address."""
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
-"""Service annotation, set by kube-vip or users: address, or two with a comma. What kube-vip has last leased from DHCP,
-or is to request there. An address in the status that is one of these is a lease."""
+"""Service annotation, set by kube-vip or users: address, or two with a comma. The last lease from DHCP, or the address
+to request there."""
 KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
-"""Service annotation, set by this controller or users: `False` or `FALSE`. Makes kube-vip announce an address that
-follows a withdrawal: it compares the text, and both mean its default. A user's `true` stays."""
+"""Service annotation, set by this controller or users: `False` or `FALSE`. Do not set it: the controller changes the
+spelling to have kube-vip announce an address again. A user's `true` stays."""
 KUBE_VIP_LEASE_NAME: Final = "kube-vip.io/leaseName"
-"""Service annotation, set by users: name. The Lease with which kube-vip elects the node of the Service. From
-v1.2.3 on, kube-vip announces the address again when it changes."""
+"""Service annotation, set by users: name. The Lease with which kube-vip elects the Node of the Service. From v1.2.3 on,
+kube-vip announces the address again when it changes."""
 
 KUBE_VIP_ANNOTATIONS: Final = (
     KUBE_VIP_ADDRESSES,
@@ -136,50 +133,48 @@ FOREIGN_LABEL: Final = ("implementation", "kube-vip")
 """Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
 
 RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
-"""EndpointSlice annotation, set by this controller: version of the EndpointSlice. A change of it makes kube-vip
-reconcile the Service."""
+"""EndpointSlice annotation, set by this controller: version of the EndpointSlice. A change makes kube-vip reconcile the
+Service."""
 
 # Annotations and labels that this controller writes on a Harvester LoadBalancer.
 LB_UPDATE_AFTER_CREATE: Final = PREFIX + "update-after-create"
-"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name.
-It is updated once more some seconds later, because Harvester's cleanup of the old one can delete parts of the new
-one."""
+"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name,
+and is updated once more: Harvester's cleanup of the old one can delete parts of it."""
 LB_DESCRIPTION: Final = PREFIX + "description-from-service"
-"""LoadBalancer annotation, set and read by this controller: `true`. The description is that of the Service's annotation
-`description`; the default returns when that is removed."""
+"""LoadBalancer annotation, set and read by this controller: `true`. The description is from the annotation of the
+Service."""
 LB_RECONCILE: Final = PREFIX + "reconcile-requested"
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and will be
-deleted. Harvester's next status shows whether it allocated an address, which the deletion would lose."""
+deleted; Harvester's next status shows whether an address would be lost."""
 LB_CLUSTER: Final = PREFIX + "cluster"
-"""LoadBalancer label, set and read by this controller: cluster name. Guest cluster the load balancer belongs to;
-Harvester uses it for its cleanup."""
+"""LoadBalancer label, set and read by this controller: cluster name. Name of the guest cluster; Harvester uses it for
+its cleanup."""
 LB_SERVICE_NAMESPACE: Final = PREFIX + "serviceNamespace"
-"""LoadBalancer label, set and read by this controller: namespace. Namespace of the Service it serves."""
+"""LoadBalancer label, set and read by this controller: namespace. Namespace of the Service."""
 LB_SERVICE_NAME: Final = PREFIX + "serviceName"
-"""LoadBalancer label, set and read by this controller: name. Name of the Service it serves."""
+"""LoadBalancer label, set and read by this controller: name. Name of the Service."""
 LB_OWNER: Final = PREFIX + "cluster-uid"
-"""LoadBalancer annotation, set and read by this controller: UID. UID of the guest cluster's kube-system namespace:
-distinguishes clusters with the same name."""
+"""LoadBalancer annotation, set and read by this controller: UID. UID of the namespace `kube-system` of the guest
+cluster."""
 LB_SERVICE_UID: Final = PREFIX + "service-uid"
-"""LoadBalancer annotation, set and read by this controller: UID. UID of the Service of the last update."""
+"""LoadBalancer annotation, set and read by this controller: UID. UID of the Service."""
 LB_SERVICE_UUID: Final = PREFIX + "service-uuid"
-"""LoadBalancer annotation, set by others: UID. UID of the Service, written by the providers before 0.2."""
+"""LoadBalancer annotation, set by others: UID. UID of the Service, from providers before 0.2."""
 LB_REQUESTED_NETWORK: Final = PREFIX + "lb-network"
-"""LoadBalancer annotation, set and read by this controller: `namespace/name`. Requested network; fixed once the load
-balancer has an address."""
+"""LoadBalancer annotation, set and read by this controller: `namespace/name`. Requested network."""
 LB_MANAGEMENT_NETWORK: Final = PREFIX + "managementNetwork"
-"""LoadBalancer annotation, set by this controller: `namespace/name`. Value of --management-network; Harvester 1.9 uses
-it to choose the pool if no network is requested."""
+"""LoadBalancer annotation, set by this controller: `namespace/name`. Value of --management-network; Harvester 1.9
+chooses the pool by it if no network is requested."""
 LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
 LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
-"""LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selector of IP pools."""
+"""LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selection of the pool."""
 LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
-"""LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selector of IP pools;
+"""LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selection of the pool;
 Harvester sets it if it is empty, and before 1.9 in any case."""
 LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
-"""LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selector of IP pools."""
+"""LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selection of the pool."""
 LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
-"""LoadBalancer annotation, set by this controller: namespace. Namespace, for the selector of IP pools."""
+"""LoadBalancer annotation, set by this controller: namespace. Namespace, for the selection of the pool."""
 LB_KEYS: Final = (
     LB_UPDATE_AFTER_CREATE,
     LB_DESCRIPTION,
@@ -199,53 +194,50 @@ LB_KEYS: Final = (
 )
 """The labels and annotations of a LoadBalancer that this controller reads or writes."""
 LB_CONTROLLER_FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
-"""LoadBalancer finalizer, set and read by this controller. Harvester's own: it releases the address before the load
-balancer is deleted; without it, the address is lost. New load balancers are created with it, which saves Harvester a
-write."""
+"""LoadBalancer finalizer, set and read by this controller. Harvester's own: it releases the address. New load balancers
+are created with it, which saves Harvester a write."""
 
 LEASE_HOLDER: Final = PREFIX + "holder"
-"""Lease annotation, set and read by this controller: program with its version, and the holder's identity. Shows which
-program holds the Lease; that of another holder does not count."""
+"""Lease annotation, set and read by this controller: program with its version, and the holder's identity. Which program
+holds the Lease."""
 
 # Nodes, virtual machines.
 UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
-"""Node taint, set and read by this controller: any. Keeps workloads off a Node until provider ID, addresses and zone
-are set."""
+"""Node taint, set and read by this controller: any. Keeps workloads off a Node until it is initialized."""
 SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
-"""Node taint, set and read by this controller. The node's VM is shut down."""
+"""Node taint, set and read by this controller. The VM of the Node is stopped."""
 EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""Node label, set by others: any but `false`. The node gets no traffic from VM load balancers."""
+"""Node label, set by others: any but `false`. The Node gets no traffic from VM load balancers."""
 AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
-"""Node taint, set by others: any. Put on a node that the cluster autoscaler is about to remove: it gets no traffic from
-VM load balancers."""
+"""Node taint, set by others: any. The cluster autoscaler is about to remove the Node: it gets no traffic from VM load
+balancers."""
 PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
-"""Node annotation, set by others: address, or one per family. The address the kubelet was started with; becomes the
-InternalIP."""
+"""Node annotation, set by others: address, or one per family. The address of the kubelet (`--node-ip`), which becomes
+the InternalIP."""
 ADDITIONAL_INTERNAL_IPS: Final = PREFIX + "additional-internal-ips"
 """Node annotation, set by others: JSON list of addresses. Addresses of the VM that are not published as ExternalIP."""
 VM_CREATOR: Final = "harvesterhci.io/creator"
 """VirtualMachineInstance label, set by others: `docker-machine-driver-harvester`. Made by Rancher's node driver."""
 VM_CLUSTER: Final = "guestcluster.harvesterhci.io/name"
-"""VirtualMachineInstance label, set by others: cluster name. Guest cluster the VM is a node of."""
+"""VirtualMachineInstance label, set by others: cluster name. Guest cluster of the VM."""
 VM_NAME: Final = "harvesterhci.io/vmName"
 """VirtualMachineInstance label, set by others: name of the VM. Selects the backends of a VM load balancer."""
 ZONE: Final = "topology.kubernetes.io/zone"
-"""Node label, set and read by this controller: zone. Zone of the host the VM runs on."""
+"""Node label, set and read by this controller: zone. Zone of the host of the VM."""
 REGION: Final = "topology.kubernetes.io/region"
-"""Node label, set and read by this controller: region. Region of that host."""
+"""Node label, set and read by this controller: region. Region of the host of the VM."""
 ZONE_BETA: Final = "failure-domain.beta.kubernetes.io/zone"
 """Node label, set and read by this controller: zone. Older name of the zone."""
 REGION_BETA: Final = "failure-domain.beta.kubernetes.io/region"
 """Node label, set and read by this controller: region. Older name of the region."""
 VM_ANNOTATION: Final = PREFIX + "virtual-machine"
-"""Node annotation, set and read by this controller: `namespace/name` of the VM. VM whose UID is in the provider ID,
-which is read again before the Node is deleted. A Node of a VM in another namespace is not deleted."""
+"""Node annotation, set and read by this controller: `namespace/name` of the VM. VM of the provider ID, which is read
+again before the Node is deleted. A Node of a VM in another namespace is not deleted."""
 GO_VM_ANNOTATION: Final = PREFIX + "vm-name-of-guest-cluster-node"
-"""Node annotation, set by Go provider: name of the VM. Record of the Go provider since v0.2.9; read if the Node has no
+"""Node annotation, set by Go provider: name of the VM. The same from the Go provider; read if the Node has no
 `virtual-machine`."""
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-"""Node label, set by this controller: text. Copied from the older name if that is set; Harvester has no instance
-types."""
+"""Node label, set by this controller: text. Copied from the older name; Harvester has no instance types."""
 INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
 """Node label, set by others: text. Older name of the instance type."""
 
@@ -297,42 +289,39 @@ class Reason(StrEnum):
 
     # Reasons for which a Service is not ready.
     QUEUED = "Queued", "its reconcile; if this stays for a minute, the log of the controller has the cause"
-    """No Event: the Service is reconciled next. Fix: none; it lasts less than a second."""
+    """No Event: the Service is reconciled next. Fix: none; it takes less than a second."""
     CREATION_QUEUED = (
         "CreationQueued",
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
-    """No Event: load balancers are created one at a time. The condition has it after a minute. Fix: wait; if other
-    Services get no address either, check the Deployment `harvester-load-balancer` in namespace `harvester-system` of
-    Harvester."""
+    """No Event: load balancers are created one at a time. The condition says so after a minute. Fix: wait; if other
+    Services get no address either, check `harvester-load-balancer`."""
     NOT_PROCESSED = "NotProcessed", "Harvester's load balancer controller to reconcile the load balancer"
-    """Warning: Harvester's controller has not processed the load balancer for 30 s. Fix: check the Deployment
-    `harvester-load-balancer` in namespace `harvester-system` of Harvester, and its log."""
+    """Warning: Harvester has not processed the load balancer for 30 s. Fix: check `harvester-load-balancer` and its
+    log."""
     ALLOCATING = "Allocating", "Harvester to finish allocating an address, which takes seconds"
-    """Warning: Harvester has not finished the allocation of an address, or cannot write the IP pool. Fix: wait; if it
-    lasts over a minute, check that the VM network of the pool exists, and the log of the Deployment
-    `harvester-load-balancer` in Harvester."""
+    """Warning: Harvester has not finished the allocation, or cannot write the IP pool. Fix: wait; after a minute, check
+    that the VM network of the pool exists, and the log of `harvester-load-balancer`."""
     ANNOUNCEMENT_PENDING = "AnnouncementPending", "the kube-vip of Harvester itself to announce the address"
     """Warning: Harvester does not announce the address of a VM load balancer. Fix: check the DaemonSet `kube-vip` in
     namespace `harvester-system` of Harvester; with `ipam: dhcp`, the DHCP server in the network of its hosts."""
     NO_MATCHING_POOL = "NoMatchingPool", "a ready IP pool in Harvester that fits this Service"
     """Warning: no IP pool fits the Service, or the named one is not ready. Fix: create a pool as the message states, or
-    name one in annotation `cloudprovider.harvesterhci.io/ip-pool`."""
+    name one in annotation `ip-pool`."""
     POOL_EXHAUSTED = "PoolExhausted", "a free address in the IP pool"
-    """Warning: the IP pool has no free address. Fix: add a range to the pool, or delete Services that are not
-    needed."""
+    """Warning: the IP pool has no free address. Fix: add a range to the pool, or delete Services."""
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
-    """Warning: Harvester cannot give the Service an address; the message has Harvester's own words. Fix: see the words
-    of Harvester; otherwise the log of the Deployment `harvester-load-balancer` in Harvester."""
+    """Warning: Harvester cannot allocate an address; the message has Harvester's words. Fix: follow them; otherwise see
+    the log of `harvester-load-balancer`."""
     ADDRESS_IN_USE = "AddressInUse", "its address, which something else has"
-    """Warning: something else has the requested address; the Service gets it when it is free. Or a Node, an API server
-    or the cluster has the one that it got. Fix: wait, or request another one; or correct the range of the IP pool."""
+    """Warning: something else has the requested address, or a Node, an API server or the cluster has the allocated one.
+    Fix: wait or request another address; correct the range of the IP pool."""
     DHCP_LEASE_PENDING = (
         "DHCPLeasePending",
         "kube-vip in this cluster to get an address from DHCP, which needs an endpoint and a DHCP server",
     )
-    """Warning: kube-vip has no lease from DHCP. It is a Normal Event while the Service has no endpoint. Fix: start a
-    pod of the Service, and check the DHCP server in the network of the Nodes."""
+    """Warning: kube-vip has no lease from DHCP; a Normal Event while the Service has no endpoint. Fix: start a pod of
+    the Service, and check the DHCP server in the network of the Nodes."""
     NETWORK_DEVICE_UNKNOWN = (
         "NetworkDeviceUnknown",
         "the device of its network in the nodes, on which the address is announced",
@@ -340,27 +329,26 @@ class Reason(StrEnum):
     """Warning: the device for the network of the Service is not known. Fix: give every VM an interface in the network,
     run qemu-guest-agent in it, or set annotation `kube-vip.io/serviceInterface`."""
     OTHER_NETWORK = "AddressInOtherNetwork", "an address of the network that it requests"
-    """Warning: Harvester before 1.9 chose an IP pool of another network than the Service requests, or without regard to
-    it. A new address of another network is not announced. Fix: name a pool of the network in annotation
-    `cloudprovider.harvesterhci.io/ip-pool`."""
+    """Warning: Harvester before 1.9 chose the IP pool without the network of the Service. A new address of another
+    network is not announced. Fix: name a pool of the network in annotation `ip-pool`."""
     ANNOUNCING = "Announcing", "kube-vip to note that it announces the address"
-    """No Event: the address is published, and no node has noted it yet. Fix: none; it lasts some seconds, and longer
-    while kube-vip works on many Services."""
+    """No Event: the address is published, and no Node has noted it yet. Fix: none; it takes some seconds, longer while
+    kube-vip works on many Services."""
     NOT_ANNOUNCED = "AddressNotAnnounced", "a node to announce its address"
-    """Warning: no node has noted that it announces the address, or kube-vip does not announce it again by itself; the
-    message states what to do. Fix: check kube-vip as the message states."""
+    """Warning: no Node has noted that it announces the address, or kube-vip does not announce it again by itself. Fix:
+    check kube-vip as the message states."""
     HARVESTER_UNAVAILABLE = (
         "HarvesterUnavailable",
         "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
     )
-    """Warning: Harvester cannot be reached, rejects the credential or denies a permission. Fix: check the server, the
-    network and the credential as the message states. Addresses keep working."""
+    """Warning: Harvester cannot be reached, rejects the credential or denies a permission. Addresses keep working. Fix:
+    check server, network and credential as the message states."""
     HARVESTER_MISMATCH = (
         "HarvesterMismatch",
         "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
     )
     """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created. Fix: correct
-    the server or the namespace of the cloud-config, or start the controller once with `--allow-harvester-change`."""
+    server or namespace of the cloud-config, or start the controller once with `--allow-harvester-change`."""
     OWNERSHIP_CONFLICT = (
         "LoadBalancerOwnershipConflict",
         "the name or the address of its load balancer, which a load balancer of another cluster has",
@@ -368,38 +356,34 @@ class Reason(StrEnum):
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name. Fix:
     set `--former-cluster-names` if this cluster was renamed; give a clone its own address."""
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
-    """Warning: the old load balancer, or that of an earlier Service of this name, is still being deleted in Harvester.
-    Fix: wait; if it lasts over a minute, check the finalizers of the load balancer in Harvester, and the Deployment
-    `harvester-load-balancer`."""
+    """Warning: Harvester is still deleting the old load balancer, or that of an earlier Service of this name. Fix: wait;
+    after a minute, check its finalizers, and `harvester-load-balancer`."""
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
-    """Warning: no load balancer of Harvester can serve the Service as it is. Fix: change the Service as the message
-    states."""
+    """Warning: no load balancer of Harvester can serve the Service. Fix: change the Service as the message states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"
-    """Warning: an annotation has a value that cannot be used. Fix: correct the annotation; the message has the valid
-    values."""
+    """Warning: the value of an annotation cannot be used. Fix: correct it; the message has the valid values."""
     SHARING_REJECTED = "AddressSharingRejected", "the permission to share an address"
-    """Warning: the address of the primary Service cannot be shared; the message states why. Fix: change ports, network
-    or the primary Service as the message states."""
+    """Warning: the address of the primary cannot be shared. Fix: change ports, network or primary as the message
+    states."""
     SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
-    """Warning: the primary Service has no address yet. Fix: see the Events of the primary Service."""
+    """Warning: the primary has no address yet. Fix: see the Events of the primary."""
     ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
-    """Warning: Harvester did not allocate the address that the Service has, or allocated it twice. Fix: create an IP
-    pool with this single address, or separate the ranges, as the message states."""
+    """Warning: Harvester did not allocate the address of the Service, or allocated it twice. Fix: create an IP pool
+    with this single address, or separate the ranges, as the message states."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy", "a node that takes traffic"
-    """Warning: no node receives traffic from Harvester's load balancer. Fix: check the pods of the Service, the health
-    check port and the network between Harvester's hosts and the Nodes."""
+    """Warning: no Node gets traffic from Harvester's load balancer. Fix: check pods, health check port, and the network
+    between Harvester's hosts and the Nodes."""
     DELETION_PENDING = "DeletionPending", "its load balancer to be deleted"
-    """Warning: the finalizer of the Service cannot be removed yet; the message states why. Fix: see the message:
-    usually Harvester must respond, or another Service must give up the address."""
+    """Warning: the finalizer of the Service cannot be removed yet. Fix: see the message: usually Harvester must
+    respond, or another Service must give up the address."""
     FIELD_CONFLICT = (
         "FieldConflict",
         "the rate limit of its writes; another controller probably changes the same fields",
     )
-    """Warning: writes are rate-limited because another controller probably keeps changing the same fields. Fix: find
-    the other writer with `kubectl get service NAME -o yaml --show-managed-fields`."""
+    """Warning: writes are rate-limited; another controller probably keeps changing the same fields. Fix: find it with
+    `kubectl get service NAME -o yaml --show-managed-fields`."""
     SYNC_FAILED = "SyncLoadBalancerFailed", "the API server to accept a write"
-    """Warning: a request was rejected; the message states by what and why. Fix: change what the server rejects: a
-    quota, a label, a policy or a missing permission, as the message states."""
+    """Warning: a request was rejected. Fix: change the quota, label, policy or permission that the message names."""
 
     # Reasons of Events only.
     ENSURING = "EnsuringLoadBalancer"
@@ -411,55 +395,53 @@ class Reason(StrEnum):
     DELETED = "DeletedLoadBalancer"
     """Normal: the load balancer was deleted."""
     ADDRESS_CHANGED = "AddressChanged"
-    """Warning: the address of the Service changed. Fix: none; update DNS records and firewalls that name the former
+    """Warning: the address of the Service changed. Fix: update DNS records and firewalls that name the former
     address."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
-    """Warning: kube-vip might still announce an address that the Service no longer has. Fix: restart kube-vip: `kubectl
-    -n kube-system rollout restart daemonset kube-vip`."""
+    """Warning: kube-vip might still announce a former address of the Service. Fix: restart kube-vip: `kubectl -n
+    kube-system rollout restart daemonset kube-vip`."""
     NO_ENDPOINTS = "NoEndpoints"
     """Normal: kube-vip announces the address when the Service has an endpoint."""
     ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
-    """Normal: it is not visible whether the address is announced; the message states why."""
+    """Normal: it is not visible whether the address is announced."""
     IGNORED = "SettingsIgnored"
-    """Warning: fields or annotations of the Service have no effect on this load balancer. Fix: remove the
-    settings, or change the workload type."""
+    """Warning: settings of the Service have no effect on this load balancer. Fix: remove them, or change the workload
+    type."""
     IMMUTABLE = "ImmutableSettingChanged"
-    """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or delete the
-    Service and create it again; it then gets another address."""
+    """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or create the
+    Service again; it then gets another address."""
     LOAD_BALANCER_LOST = "LoadBalancerLost"
-    """Warning: the load balancer was deleted in Harvester and is created again. Fix: none. The Service gets the same
+    """Warning: the load balancer was deleted in Harvester and is created again. Fix: none; the Service gets the same
     address if it is free."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
-    """Warning: the address is not the requested one. Fix: name an IP pool in which requests are permitted in annotation
-    `cloudprovider.harvesterhci.io/ip-pool`, and create the Service again, or share the address of its Service."""
+    """Warning: the address is not the requested one. Fix: name a pool in which requests are permitted in annotation
+    `ip-pool`, and create the Service again; or share the address of its Service."""
     LOCAL_POLICY = "LocalTrafficPolicy"
     """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service. Fix: set `kube-vip.runOn:
     all` and `kube-vip.env.svc_election: "true"` in the chart."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
-    """Warning: kube-vip announces the address on another device than that of the network, until it restarts. Fix:
-    restart kube-vip: `kubectl -n kube-system rollout restart daemonset kube-vip`."""
+    """Warning: kube-vip announces the address on another device than that of the network. Fix: restart kube-vip with
+    the command in the message."""
     CHANGING_WORKLOAD_TYPE = "ChangingWorkloadType"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
     MANAGED_BY_OTHER = "ManagedByOtherController"
     """Normal: another load balancer controller manages the Service, so this one ignores it."""
     ADDRESS_CLAIMED = "AddressClaimed"
     """Warning: the address of the Service was written to another Service, and kube-vip can announce it there, too. Fix:
-    find in the managed fields of the other Service who does that; set `kubeVipPolicy: deny` in the chart."""
+    find the writer in the managed fields of the other Service; set `kubeVipPolicy: deny` in the chart."""
     ANNOTATION_RESTORED = "AnnotationRestored"
-    """Warning: the annotation with the address for kube-vip was changed; it is set again. Fix: remove
-    `kube-vip.io/loadbalancerIPs` from what writes the Service, such as manifests in Git."""
+    """Warning: the annotation with the address for kube-vip was changed and is set again. Fix: remove
+    `kube-vip.io/loadbalancerIPs` from manifests."""
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
-    """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why. Fix:
-    correct the Secret or the file. A file is loaded within two seconds, a Secret when the kubelet has updated it in the
-    pod, up to two minutes later."""
+    """Warning: a kubeconfig cannot be read any more, or its new content cannot be used. Fix: correct the Secret or the
+    file. A file is loaded within two seconds, a Secret up to two minutes later."""
     CREDENTIAL_RELOADED = "CredentialReloaded"
     """Normal: the kubeconfigs can be used again, or the process that reported the problem has ended."""
     NOT_ELECTED = "LeaderElectionDisabled"
     """Warning: a controller with --leader-elect=false writes while another one holds the Lease. Fix: remove the flag,
     or stop one of them."""
     SINGLE_CONTROLLER = "SingleController"
-    """Normal: what `LeaderElectionDisabled` reported has ended: no other controller renews the Lease, or that process
-    ends."""
+    """Normal: what `LeaderElectionDisabled` reported has ended."""
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
 
@@ -485,8 +467,8 @@ class NodeReason(StrEnum):
     DELETION_FAILED = "DeletingNodeFailed"
     """Warning: the API server did not delete the Node. Fix: grant `delete` on `nodes` (chart: `rbac.nodeDeletion`)."""
     DELETION_BLOCKED = "NodeDeletionBlocked"
-    """Warning: the VM of the Node was not found, but deleting the Node is not safe; the message states why. Fix:
-    correct the namespace or server of the cloud-config; if the VM is deleted, delete the Node."""
+    """Warning: the VM of the Node was not found, but deleting the Node is not safe. Fix: correct namespace or server of
+    the cloud-config; if the VM is deleted, delete the Node."""
     VM_NOT_FOUND = "VMNotFound"
     """Warning: no VM in the Harvester namespace matches the Node. Fix: check the namespace of the cloud-config, and run
     qemu-guest-agent in the VM."""
@@ -494,34 +476,33 @@ class NodeReason(StrEnum):
     """Warning: several VMs match the Node. Fix: give the VM of the Node the Node's name, or the other VM another
     UUID."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
-    """Warning: a VM that matches the Node is labeled as another cluster's. Fix: correct label
-    `guestcluster.harvesterhci.io/name` in the template of the VM, and on its instance."""
+    """Warning: the VM is labeled for another cluster. Fix: correct the label `guestcluster.harvesterhci.io/name` in the
+    template of the VM, and on its instance."""
     VM_IDENTITY_MISMATCH = "VMIdentityMismatch"
-    """Warning: a VM that matches the Node is, or can be, another machine. Fix: if the VM is the right one, delete the
-    Node and restart its kubelet."""
+    """Warning: the VM is, or can be, another machine. Fix: if it is the right one, delete the Node and restart its
+    kubelet."""
     PROVIDER_MISMATCH = "ProviderMismatch"
-    """Warning: the new Node has another provider's ID and is ignored. Fix: end the other cloud controller, delete the
-    Node and restart its kubelet."""
+    """Warning: the new Node has the ID of another provider and is ignored. Fix: end the other cloud controller, delete
+    the Node and restart its kubelet."""
     NO_PROVIDER_ID = "NoProviderID"
-    """Warning: the Node joined without the uninitialized taint, so it has no provider ID. Fix: start the kubelet with
+    """Warning: the Node joined without the uninitialized taint. Fix: start the kubelet with
     `--cloud-provider=external`, delete the Node and restart the kubelet."""
     VM_IN_USE = "VMInUse"
-    """Warning: two Nodes have one VM; the initialized one keeps it. Fix: delete the Node that is not used any more."""
+    """Warning: two Nodes have one VM; the initialized one keeps it. Fix: delete the Node that is not used."""
     INTERNAL_IP_IN_USE = "InternalIPInUse"
     """Warning: two Nodes whose VMs both run have one address; the initialized one keeps it. Fix: give one of the VMs
-    another address, or stop the VM of the Node that is not used."""
+    another address, or stop one of them."""
     VM_REPLACED = "VMReplaced"
-    """Warning: the VM in the provider ID was deleted, another one replaces it. Fix: none; to let the Node join with the
-    new UID, delete it and restart its kubelet."""
+    """Warning: another VM replaces the deleted one of the provider ID. Fix: none; to let the Node join with the new
+    UID, delete it and restart its kubelet."""
     VM_NOT_RUNNING = "VMNotRunning"
-    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: start the VM; the message has its
-    state and the command."""
+    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: start it; the message has the
+    command."""
     KUBELET_NOT_REPORTING = "KubeletNotReporting"
-    """Warning: the VM of a Node runs, but its kubelet does not report. Fix: check the kubelet and the network in the
-    VM."""
+    """Warning: the VM runs, but its kubelet does not report. Fix: check the kubelet and the network in the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
     """Warning: Harvester cannot be reached, rejects the credential, denies a permission, or was not listed yet. Fix:
-    check the server, the network and the credential as the message states."""
+    check server, network and credential as the message states."""
     NO_VM_NETWORK = "NoVMNetwork"
     """Warning: the VM has no interface in the network for node addresses. Fix: attach the VM to a VM network, or
     correct `--management-network`."""
@@ -532,23 +513,23 @@ class NodeReason(StrEnum):
     """Warning: Harvester reports no usable address of the VM. Fix: run qemu-guest-agent in the VM, and configure its
     interface."""
     INTERNAL_IP_CHANGED = "InternalIPChanged"
-    """Warning: the InternalIP of an initialized Node was changed; the message states both addresses and why. Fix: none;
-    if the change was not intended, correct the address of the VM or `--node-ip` of the kubelet."""
+    """Warning: the InternalIP of an initialized Node was changed. Fix: none; if it was not intended, correct the
+    address of the VM or `--node-ip` of the kubelet."""
     NO_INTERNAL_IP = "NoInternalIP"
     """Warning: none of the VM's addresses can become the InternalIP. Fix: correct `--node-ip-cidr`, or the address of
     the VM."""
     INVALID_ANNOTATION = "InvalidAnnotation"
-    """Warning: an annotation of the Node or its VM has an invalid value and is ignored. Fix: correct the annotation;
-    the message has the value."""
+    """Warning: an annotation of the Node or its VM has an invalid value and is ignored. Fix: correct it; the message
+    has the value."""
     NODE_IP_NOT_REPORTED = "NodeIPNotReported"
-    """Warning: the VM does not have the address the kubelet was started with. Fix: none if it disappears after 60 s;
-    otherwise correct the address of the VM, `--node-ip` or `--management-network`."""
+    """Warning: the VM does not report the address of the kubelet. Fix: none if it ends after 60 s; otherwise correct
+    the address of the VM, `--node-ip` or `--management-network`."""
     NODE_IP_IN_POD_NETWORK = "NodeIPInPodNetwork"
-    """Warning: the VM has the kubelet's address, or the InternalIP, behind Harvester's management (pod) network. Fix:
-    set `--node-ip` to the VM's address in a VM network, and restart the kubelet."""
+    """Warning: the address of the kubelet, or the InternalIP, is in Harvester's management (pod) network. Fix: set
+    `--node-ip` to the VM's address in a VM network, and restart the kubelet."""
     UPDATE_REJECTED = "NodeUpdateRejected"
-    """Warning: the API server of the guest cluster rejects a write to the Node. Fix: grant `patch` on `nodes` and
-    `nodes/status`, or exempt the controller from the policy that rejects the write."""
+    """Warning: the guest cluster rejects a write to the Node. Fix: grant `patch` on `nodes` and `nodes/status`, or
+    exempt the controller from the policy."""
     FIELD_CONFLICT = "FieldConflict"
-    """Warning: writes are rate-limited because another controller probably keeps changing the same fields. Fix: find
-    the other writer with `kubectl get node NAME -o yaml --show-managed-fields`."""
+    """Warning: writes are rate-limited; another controller probably keeps changing the same fields. Fix: find it with
+    `kubectl get node NAME -o yaml --show-managed-fields`."""

@@ -1,11 +1,10 @@
-"""Write the reference pages of names and chart values.
+"""Write the reference pages of names, and the table of the chart's values.
 
 ``python scripts/generate_reference.py`` writes the pages; ``--check`` returns 1 if one of them differs.
 
 * ``docs/reference/annotations.md`` and ``events.md`` come from ``harvester_ccm/names.py``.
-* ``docs/reference/chart-values.md`` comes from the comments in the ``values.yaml`` of the chart.
-* The table of values in the ``README.md`` of the chart comes from the same comments.
-* ``docs/changelog.md`` is ``CHANGELOG.md``.
+* The table of values in the ``README.md`` of the chart comes from the comments in its ``values.yaml``. The site
+  includes the table.
 """
 
 import ast
@@ -21,11 +20,11 @@ from typing import NamedTuple
 from harvester_ccm import names
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-DIRECTORY = DOCS / "reference"
+DIRECTORY = ROOT / "docs" / "reference"
 VALUES = ROOT / "deploy" / "charts" / "harvester-cloud-provider" / "values.yaml"
 CHART_README = VALUES.parent / "README.md"
-VALUES_BEGIN, VALUES_END = "<!-- generated: values -->", "<!-- end -->"
+VALUES_BEGIN, VALUES_END = "<!-- --8<-- [start:values] -->", "<!-- --8<-- [end:values] -->"
+"""Around the part that the site includes."""
 KINDS = ("annotation", "label", "taint", "finalizer", "condition")
 TEXT = re.compile(
     rf"(?P<on>\w+) (?P<kind>{'|'.join(KINDS)}), (?P<source>set [^:.]*?)"
@@ -78,15 +77,15 @@ def _tables(entries: list[tuple[str, dict[str, str]]], level: str) -> Iterator[s
 EVENTS = f"""\
 # Events and conditions
 
-The message has the cause and the fix of the case at hand. Reasons with a *Condition* are also those of the condition
-`{names.LOAD_BALANCER_READY}` of a Service, which is True when the Service has its load
-balancer and address, of the label `reason` of the metric `harvester_ccm_services_pending`, of `status` and of
-`explain`. *Blocks*: only a change by a user or an administrator ends it, and `status` lists the Service as `Blocked`
-instead of `Pending`.
+The message of an Event has the cause and the fix of the case at hand. `harvester-load-balancer` is a Deployment in
+namespace `harvester-system` of Harvester.
 
 ## On Services
 
-Some are also on the Lease and on the ConfigMap `harvester-nad-mapping`.
+A reason with *yes* or *blocks* is also the reason of the condition `{names.LOAD_BALANCER_READY}`,
+of `status`, of `explain` and of the metric `harvester_ccm_services_pending`. With *blocks*, only a user or an
+administrator can end it, and `status` shows `Blocked`. Some Events are also on the Lease and on the ConfigMap
+`harvester-nad-mapping`.
 
 | Reason | Event | Condition | Meaning | Fix |
 |---|---|---|---|---|"""
@@ -187,36 +186,14 @@ class Value(NamedTuple):
     comment: str
 
 
-CHART_VALUES = """\
-# Chart values
-
-The values of the chart in `deploy/charts/harvester-cloud-provider`, with their defaults. A new installation fails if a
-value outside of `global` and `kube-vip` is unknown."""
-
-
-def chart_values_page() -> str:
-    """Return the page of the chart's values: path, default and the comment above them in ``values.yaml``."""
-    sections: dict[str, list[Value]] = {"General": []}
-    for value in chart_values(VALUES.read_text(encoding="utf-8")):
-        name = value.path.split(".")[0] if "." in value.path or not value.default else "General"
-        sections.setdefault(name, []).append(value)
-    lines = CHART_VALUES.split("\n")
-    for name, values in sections.items():
-        lines += ["", f"## {name}", "", "| Value | Default | Meaning |", "|---|---|---|"]
-        lines += [f"| `{value.path}` | {value.default} | {_with_flags(value.comment)} |" for value in values]
-    return _page(lines, "values.yaml")
-
-
 def chart_readme() -> str:
-    """Return the README of the chart with the table of its values, each with the first sentence of its meaning."""
+    """Return the README of the chart with the table of its values: path, default and the comment above each of them."""
     text = CHART_README.read_text(encoding="utf-8")
     before, _, rest = text.partition(VALUES_BEGIN)
     _, _, after = rest.partition(VALUES_END)
-    lines = ["| Value | Default | Meaning |", "|---|---|---|"]
-    for value in chart_values(VALUES.read_text(encoding="utf-8")):
-        if value.default:
-            meaning, *_ = re.split(r"(?<=[a-z)\"])\. (?=[A-Z])", value.comment)
-            lines.append(_row((f"`{value.path}`", value.default, f"{meaning.rstrip('.')}.")))
+    values = chart_values(VALUES.read_text(encoding="utf-8"))
+    rows = [_row((f"`{value.path}`", value.default, _with_flags(value.comment))) for value in values]
+    lines = ["| Value | Default | Meaning |", "|---|---|---|", *rows]
     return "\n".join([f"{before}{VALUES_BEGIN}", "", *lines, "", f"{VALUES_END}{after}"])
 
 
@@ -273,19 +250,11 @@ def _default(text: str) -> str:
     return f"`{shown}`" if shown else ""
 
 
-def changelog_page() -> str:
-    """Return the changelog as a page of the site, whose links are relative to another folder."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    return re.sub(r"\]\(docs/", "](", text)
-
-
 def pages() -> dict[Path, str]:
     """Return the text of all pages that this script writes."""
     return {
         DIRECTORY / "annotations.md": annotations_page(),
-        DIRECTORY / "chart-values.md": chart_values_page(),
         DIRECTORY / "events.md": events_page(),
-        DOCS / "changelog.md": changelog_page(),
         CHART_README: chart_readme(),
     }
 
