@@ -25,8 +25,8 @@ _FLAGS_HEAD = """\
 # Flags
 
 Flags have the form `--flag=value` or `--flag value`. A `bool` flag without a value is true. Durations have the form
-`1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists are appended. All errors are
-printed, and the exit code is 1. It is 255 if the file of `--cloud-config` cannot be used.
+`1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists are appended. The exit code
+after errors is 1, or 255 if the file of `--cloud-config` cannot be used.
 """
 _METRICS_HEAD = """\
 # Metrics
@@ -37,7 +37,7 @@ without the prefix `harvester_ccm_` are those of the Go framework. Only the lead
 _REASONS = """\
 Values of the label `reason` for Services are the [reasons of the condition](events.md). An error, such as `Forbidden`,
 is also a value if a request for the Service repeatedly fails. For Nodes, the label is the reason of an Event, such as
-`VMNotFound`."""
+`VMNotFound`, or `Queued`."""
 
 _RBAC_HEAD = """\
 # Permissions
@@ -92,8 +92,6 @@ class DescribedMetric(NamedTuple):
     type: str
     help: str
     labels: tuple[str, ...]
-    buckets: tuple[float, ...]
-    """Upper bounds; empty unless it is a histogram."""
 
 
 def described_metrics() -> list[DescribedMetric]:
@@ -101,14 +99,14 @@ def described_metrics() -> list[DescribedMetric]:
     found = []
     for metric in vars(Metrics(CollectorRegistry())).values():
         if isinstance(metric, ReadMetric):
-            found.append(DescribedMetric(metric.name, metric.type, metric.help, metric.labels, ()))
+            found.append(DescribedMetric(metric.name, metric.type, metric.help, metric.labels))
             continue
         if not isinstance(metric, MetricWrapperBase):
             continue
         (family,) = metric.describe()
         name = family.name + "_total" * (family.type == "counter")
-        buckets = tuple(metric._kwargs.get("buckets", ())) if family.type == "histogram" else ()  # noqa: SLF001
-        found.append(DescribedMetric(name, family.type, family.documentation, metric._labelnames, buckets))  # noqa: SLF001
+        labels = metric._labelnames  # noqa: SLF001
+        found.append(DescribedMetric(name, family.type, family.documentation, labels))
     return found
 
 
@@ -125,9 +123,8 @@ def metrics_page() -> str:
 
 def _metric_row(metric: DescribedMetric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-    bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
-    meaning = metric.help + (f" Buckets: {bounds}." if bounds else "")
-    return f"| `{metric.name}` | {metric.type} | {labels} | {meaning.replace('<', '&lt;').replace('|', '&#124;')} |"
+    meaning = metric.help.replace("<", "&lt;").replace("|", "&#124;")
+    return f"| `{metric.name}` | {metric.type} | {labels} | {meaning} |"
 
 
 def rbac_page() -> str:

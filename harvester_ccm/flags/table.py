@@ -53,31 +53,31 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Name of this cluster in Harvester, part of the names and labels of its load balancers. Set it to a DNS label "
          "that no other cluster uses, and never change it."),
     Flag("former-cluster-names", types.LIST, "", Group.HARVESTER,
-         "Previous names of a renamed cluster, whose load balancers are adopted with their addresses. Never set it for "
-         "a clone: the clone would adopt the load balancers of the original."),
+         "Previous names of a renamed cluster, whose load balancers are adopted. Never set it for a clone, which would "
+         "adopt those of the original."),
     Flag("cloud-provider", types.one_of({"harvester": "harvester"}), "harvester", Group.HARVESTER,
          "Name of the cloud provider. The only valid value is harvester."),
     Flag("management-network", types.NETWORK, "", Group.HARVESTER,
-         "Harvester network that selects node addresses and IP pools, as namespace/name or as a name in the namespace "
-         "default. Without it, the kubelet's address, the current InternalIP or --node-ip-cidr selects the interface, "
-         "and otherwise a new Node uses its first one."),
+         "Harvester network that selects Node addresses and IP pools, as namespace/name or as a name in the namespace "
+         "default. Without it, the interface with the kubelet's address, the InternalIP or an address in "
+         "--node-ip-cidr counts, or else the first one."),
     Flag("concurrent-service-syncs", types.WORKERS, "16", Group.SERVICES,
-         "Number of Services that are reconciled at the same time. The default of the Go provider is 1."),
+         "Number of Services that are reconciled at the same time."),
     Flag("require-load-balancer-class", types.SWITCH, "false", Group.SERVICES,
          f"Manage only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}, and those that this controller "
-         "has managed before. kube-vip announces the class only if its lb_class_name is this class; the chart's value "
-         "kube-vip.harvesterClass=required sets both."),
+         "has managed before. kube-vip needs this class as lb_class_name; kube-vip.harvesterClass=required in the "
+         "chart sets both."),
     Flag("allow-harvester-change", types.SWITCH, "false", Group.SERVICES,
          "Create load balancers although Services have addresses and Harvester has no load balancer or VM of this "
-         "cluster. Services get new addresses. Set it for a move to another Harvester or namespace, then remove it."),
+         "cluster. Services get new addresses. Set it once, after a move to another Harvester or namespace."),
     Flag("shared-address-scope", types.one_of({scope: scope for scope in SharedAddressScope}), "cluster",
          Group.SERVICES,
-         "Services that can share the address of a Service: those of all namespaces of the cluster (as with the Go "
-         "provider), or only those of the same namespace."),
+         "Where the Services that share one address can be: in the whole cluster, as with the Go provider, or in one "
+         "namespace."),
     Flag("announcer", types.one_of({announcer: announcer for announcer in Announcer}), "auto", Group.SERVICES,
-         "Program that announces addresses in this cluster. kube-vip notes its node on each Service that it announces. "
-         "With kube-vip, a Service without that note is reported. With other, nothing is reported. auto is kube-vip as "
-         "soon as a Service has such a note."),
+         "Program that announces addresses in this cluster. With kube-vip, a Service on which kube-vip has not noted "
+         "its node is reported. With other, nothing is reported. auto is kube-vip as soon as a Service has such a "
+         "note."),
     Flag("orphaned-load-balancer-policy", types.one_of({policy: policy for policy in OrphanPolicy}), "delete",
          Group.SERVICES,
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
@@ -85,7 +85,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          types.seconds_between(1, types.MAX_SECONDS, "a duration of at least 1s"), "10m", Group.SERVICES,
          "Interval between two checks for orphaned load balancers, at least 1s. The first check is at start."),
     Flag("concurrent-node-syncs", types.WORKERS, "32", Group.NODES,
-         "Number of Nodes that are reconciled at the same time. The default of the Go provider is 1."),
+         "Number of Nodes that are reconciled at the same time."),
     Flag("disable-annotation-alpha-provided-ip-addr", types.SWITCH, "false", Group.NODES,
          f"Ignore the Node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}."),
     Flag("disable-hostname-lookup", types.SWITCH, "false", Group.NODES,

@@ -112,8 +112,7 @@ class Metrics:
         self.services = ReadMetric("harvester_ccm_services", "Services that this controller manages.")
         self.services_pending = ReadMetric(
             "harvester_ccm_services_pending",
-            "Services that wait, by reason. Besides Services without an address, these can be Services with one, such "
-            "as one whose load balancer belongs to another cluster (LoadBalancerOwnershipConflict).",
+            "Services that are not ready, with or without an address.",
             ("reason",),
         )
         self.oldest_pending = ReadMetric(
@@ -146,8 +145,8 @@ class Metrics:
         )
         self.credential_expiry = ReadMetric(
             "harvester_ccm_credential_expiry_timestamp_seconds",
-            "When the bearer token in use expires. Infinity for tokens without this time, such as Rancher's, and for "
-            "credential plugins, which renew their tokens.",
+            "When the bearer token in use expires. Infinity for tokens that do not, such as Rancher's, and for "
+            "credential plugins.",
             ("cluster",),
         )
         self.events_dropped = ReadMetric(

@@ -46,7 +46,7 @@ def metrics() -> dict[str, set[str]]:
     shown = {name: set(SCRAPE_LABELS) for name in PROCESS}
     for metric in described_metrics():
         labels = SCRAPE_LABELS | set(metric.labels)
-        if metric.buckets:
+        if metric.type == "histogram":
             shown |= {f"{metric.name}{suffix}": labels for suffix in SUFFIXES}
             shown[f"{metric.name}_bucket"] = labels | {"le"}
         else:
