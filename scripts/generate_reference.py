@@ -45,12 +45,16 @@ class ReasonText(NamedTuple):
     """Empty for most Normal Events."""
 
 
+BOOKKEEPING = "Without another note, these are annotations that the controller writes. Keep them out of manifests."
+
+
 def annotations_page() -> str:
     """Return the page of annotations, labels, taints and finalizers: first those that are set for this controller."""
     entries = sorted(keys(), key=lambda key: (key[1]["on"] != "Service", key[1]["on"], KINDS.index(key[1]["kind"])))
     inputs = [entry for entry in entries if _is_input(entry[1])]
-    lines = ["# Annotations and labels", *_tables(inputs, "##")]
-    lines += ["", "## Bookkeeping", "", "Controllers, Harvester and Rancher write these. Keep them out of manifests."]
+    lines = ["# Annotations and labels", "", "Without another note, these are annotations that users write."]
+    lines += _tables(inputs, "##")
+    lines += ["", "## Bookkeeping", "", BOOKKEEPING]
     lines += _tables([entry for entry in entries if entry not in inputs], "###")
     return _page(lines, "harvester_ccm/names.py")
 
@@ -70,7 +74,7 @@ def _tables(entries: list[tuple[str, dict[str, str]]], level: str) -> Iterator[s
         title = f"On {article} {thing}" if is_input else f"{thing}s"
         yield from ("", f"{level} {title}", "", _row(head), _row(["---"] * len(head)))
         for name, text in rows:
-            key, value, meaning = _key_cells(name, text)
+            key, value, meaning = _key_cells(name, text, usual_setter="users" if is_input else "controller")
             yield _row((key, value, meaning) if is_input else (key, meaning))
 
 
@@ -80,62 +84,55 @@ EVENTS = f"""\
 The message of an Event has the cause and the fix of the case at hand. `harvester-load-balancer` is a Deployment in
 namespace `harvester-system` of Harvester.
 
-## On Services
+## Of a Service that is not ready
 
-A reason with *yes* or *blocks* is also the reason of the condition `{names.LOAD_BALANCER_READY}`,
-of `status`, of `explain` and of the metric `harvester_ccm_services_pending`. With *blocks*, only a user or an
-administrator can end it, and `status` shows `Blocked`. Some Events are also on the Lease and on the ConfigMap
-`harvester-nad-mapping`.
+These are reasons of the condition `{names.LOAD_BALANCER_READY}`, of `status`, of `explain` and
+of the metric `harvester_ccm_services_pending`, and of Warnings. *Blocks*: only a user or an administrator can end it,
+and `status` shows `Blocked`.
+"""
+OTHER_EVENTS = """\
+## Other Warnings on Services
 
-| Reason | Event | Condition | Meaning | Fix |
-|---|---|---|---|---|"""
+Some are also on the Lease and on the ConfigMap `harvester-nad-mapping`.
+"""
 NODE_EVENTS = """\
+## Warnings on Nodes
+"""
+DONE = """\
+## What was done
 
-## On Nodes
-
-All of these are Warnings.
-
-| Reason | Meaning | Fix |
-|---|---|---|"""
+These Normal Events are no errors; the message says more.
+"""
+REASONS = ("| Reason | Meaning | Fix |", "|---|---|---|")
 
 
 def events_page() -> str:
     """Return the page of all reasons: of Events, of the condition of a Service, and of commands."""
     of_services, of_nodes = reasons(names.Reason), reasons(names.NodeReason)
-    lines = EVENTS.split("\n")
-    for text in filter(_has_row, of_services):
-        lines.append(_row((f"`{text.reason}`", _event(text), _condition(text.reason), *_meaning_and_fix(text))))
-    lines += NODE_EVENTS.split("\n")
-    for text in filter(_has_row, of_nodes):
-        lines.append(_row((f"`{text.reason}`", *_meaning_and_fix(text))))
-    lines += ["", "## What was done", "", "These Normal Events are no errors; the message says more."]
-    done = [text for text in (*of_services, *of_nodes) if not _has_row(text)]
-    lines += ["", *(f"- `{text.reason}`: {text.meaning}" for text in done)]
-    return _page(lines, "harvester_ccm/names.py")
+    of_condition = [text for text in of_services if names.Reason(text.reason).meaning]
+    others = [text for text in of_services if text not in of_condition and text.event != "Normal"]
+    warnings = [text for text in of_nodes if text.event != "Normal"]
+    shown = [*of_condition, *others, *warnings]
+    done = [f"- `{text.reason}`: {text.meaning}" for text in (*of_services, *of_nodes) if text not in shown]
+    lines = [EVENTS, *REASONS, *map(_condition_row, of_condition), ""]
+    lines += [OTHER_EVENTS, *REASONS, *map(_reason_row, others), ""]
+    lines += [NODE_EVENTS, *REASONS, *map(_reason_row, warnings), ""]
+    return _page([*lines, DONE, *done], "harvester_ccm/names.py")
 
 
-def _has_row(text: ReasonText) -> bool:
-    """Return whether a reason reports more than what was done."""
-    return bool(text.event != "Normal" or _condition(text.reason))
+def _condition_row(text: ReasonText) -> str:
+    """Return the row of a reason of the condition. All but those without an Event are Warnings as well."""
+    if text.reason in names.BLOCKING_REASONS:
+        return _reason_row(text, "<br>blocks")
+    return _reason_row(text, "<br>no Event" if text.event == "No Event" else "")
+
+
+def _reason_row(text: ReasonText, mark: str = "") -> str:
+    return _row((f"`{text.reason}`{mark}", _sentence(text.meaning), _sentence(text.fix)))
 
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _event(text: ReasonText) -> str:
-    return "" if text.event == "No Event" else text.event
-
-
-def _meaning_and_fix(text: ReasonText) -> tuple[str, str]:
-    return _sentence(text.meaning), _sentence(text.fix)
-
-
-def _condition(reason: str) -> str:
-    """Return whether a reason is one of the condition of a Service, and whether it blocks."""
-    if reason in names.BLOCKING_REASONS:
-        return "blocks"
-    return "yes" if any(reason == one and one.meaning for one in names.Reason) else ""
 
 
 def keys() -> Iterator[tuple[str, dict[str, str]]]:
@@ -147,10 +144,11 @@ def keys() -> Iterator[tuple[str, dict[str, str]]]:
                 yield vars(names)[ast.unparse(constant.target)], found.groupdict("")
 
 
-def _key_cells(name: str, text: dict[str, str]) -> tuple[str, str, str]:
+def _key_cells(name: str, text: dict[str, str], usual_setter: str) -> tuple[str, str, str]:
     default = f"<br>default: {text['default']}" if text["default"] else ""
     setter = text["source"].removeprefix("set ").removeprefix("and read ").removeprefix("by ").removeprefix("this ")
-    return f"`{name}`<br>{text['kind']}, {setter}", f"{text['value']}{default}", text["meaning"]
+    notes = [note for note in (text["kind"], setter) if note not in {"annotation", usual_setter}]
+    return "<br>".join([f"`{name}`", *notes]), f"{text['value']}{default}", text["meaning"]
 
 
 def reasons(catalogue: type[StrEnum]) -> list[ReasonText]:
