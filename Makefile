@@ -164,11 +164,6 @@ image-base: #- build the image BASE_IMAGE from Debian packages, without a regist
 	$(require_engine)
 	ENGINE=$(ENGINE) scripts/debian_base_image.sh $(or $(BASE_IMAGE),localhost/debian-python) $(SUITE)
 
-.PHONY: image-test
-image-test: $(READY) #- run the image without privileges against real API servers
-	$(require_engine)
-	$(BIN)/python -m devenv.image --engine $(ENGINE) $(IMAGE)
-
 PROMTOOL ?= promtool
 
 .PHONY: alerts

@@ -27,7 +27,6 @@ HELP = {
     "image ENGINE=nonexistent": "nonexistent is missing: install it, or set ENGINE to one of docker, podman, buildah",
     "image ENGINE=false": "'false info' fails: start the engine, or set ENGINE to one of docker, podman, buildah",
     "image-base ENGINE=nonexistent": "nonexistent is missing: install it, or set ENGINE to one of docker, ",
-    "image-test ENGINE=nonexistent": "nonexistent is missing: install it, or set ENGINE to one of docker, ",
     "recordings": "error: set HARVESTER_BIN=DIRECTORY, ",
     "recordings ONLY=none HARVESTER_BIN=/": "error: no scenario has a name with none",
     "test-kubernetes KUBERNETES=v1": "error: argument version: invalid choice: 'v1' (choose from ",
