@@ -71,63 +71,7 @@ OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Rancher": ("Service is ready:Load balancer is being provisioned",),
 }
 """Texts to search for that other programs write, as in their sources and in recordings of them."""
-OTHER_FLAGS: Final = frozenset(
-    {
-        *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
-        "--disable-helm-controller",  # K3s
-        *("--config", "--print-join-command"),  # kubeadm
-        *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # kubectl
-        *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
-        *("--all", "--flatten", "--force-conflicts", "--minify", "--overwrite", "--server-side"),  # kubectl
-        *("--for", "--image", "--port", "--previous", "--restart", "--rm", "--server"),  # kubectl
-        *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs", "--api-versions"),  # helm
-        "--provider-id",  # kubelet
-        "--now",  # systemctl
-        *("--retry", "--retry-all-errors", "--retry-delay"),  # curl
-        *("--build-arg", "--platform", "--user"),  # docker
-        "--from",  # uvx
-        "--handovers",  # the benchmarks
-        "--missing",
-        "--times",  # make recordings
-        *("--flag", "--name"),  # stand for any
-    }
-)
-"""Flags in the pages that belong to other programs."""
-OTHER_FIELDS: Final = frozenset({"spec", "status", "metadata", "cluster", "selector"})
-"""First fields of paths into objects of other programs."""
-OTHER_PATHS: Final = frozenset(
-    {
-        "nodeAddressAutodetectionV4.skipInterface",  # Calico
-        "services.loadbalancers",  # a quota
-        "networking.podSubnet",  # kubeadm
-        "namespace.name",
-        "stage.endpoints.scale",  # a test
-        *(f"kube-vip.env.{name}" for name in ("lb_class_only", "lb_class_name", "lb_class_legacy_handling")),
-        *(f"kube-vip.env.{name}" for name in ("svc_namespace", "disable_service_updates")),
-    }
-)
-"""Other paths that are no values of the chart: those of other programs, and settings that kube-vip reads."""
-OTHER_FILES: Final = frozenset(
-    {
-        "config.yaml",
-        "cluster.yml",
-        "harvester-cloud-provider.yaml",
-        "harvester-ccm.yaml",
-        "before.txt",
-        "load-balancers.yaml",
-        "guest.yaml",
-        "guest-objects.yaml",
-        "harvester-objects.yaml",
-        "local.yaml",
-        "ccm.yaml",
-        "kube_config_cluster.yml",
-        "values.yaml",
-    }
-)
-"""Files of users, which commands on the pages write or users edit."""
 
-OPEN_VALUES: Final = ("podSecurityContext.", "securityContext.", "resources.", "nodeSelector.", "probes.")
-"""Values of the chart that take the fields of an object of Kubernetes."""
 
 _FENCE: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
@@ -232,11 +176,6 @@ def known_flags() -> frozenset[str]:
     return accepted.union(_FLAG.findall(script + program.getvalue()))
 
 
-def unknown_flags(text: str) -> list[str]:
-    """Return flags that no program has."""
-    return sorted(set(_FLAG.findall(text)) - known_flags() - OTHER_FLAGS)
-
-
 @cache
 def chart_values() -> Mapping[str, Any]:
     """The values of the chart, with those of its kube-vip."""
@@ -246,58 +185,17 @@ def chart_values() -> Mapping[str, Any]:
 
 
 def unknown_chart_values(text: str) -> list[str]:
-    """Return paths of values that the chart does not have."""
-    named = [
-        match[1]
-        for code in words_in_code(text)
-        if (match := re.match(r"([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:[=:].*)?$", code))
-    ]
-    named = [path for path in named if not re.search(r"\.(py|md|ya?ml|sh|txt|json|svg|toml|io|org)\b", path)]
-    given = re.findall(r"--set ['\"]?([\w.-]+)=", text)
-    others = OTHER_FIELDS.union(file.stem for file in PRODUCT.rglob("*.py"))
-    unknown = [path for path in (*named, *given) if path not in OTHER_PATHS and not _has_value(path)]
-    # A class of the code has a capital letter.
-    return [path for path in unknown if path.split(".")[0] not in others and not re.match(r"v[\dX]|[A-Z]", path)]
+    """Return values of ``helm --set`` that the chart does not have."""
+    return [path for path in re.findall(r"--set(?:-string)? ['\"]?([\w.-]+)=", text) if not _has_value(path)]
 
 
 def _has_value(path: str) -> bool:
     found: Any = chart_values()
     for name in path.split("."):
-        if not isinstance(found, Mapping):
+        if not isinstance(found, Mapping) or name not in found:
             return False
-        if name not in found:
-            # These take the fields of an object of Kubernetes.
-            return path.startswith(OPEN_VALUES)
         found = found[name]
     return True
-
-
-def unknown_files(text: str) -> list[str]:
-    """Return files and folders of the checkout that do not exist."""
-    paths = [
-        word
-        for code in words_in_code(text)
-        for word in re.findall(r"(?<![\w./~$<>-])[\w.-]+(?:/[\w.-]+)*/?(?![\w/<>-])", code)
-    ]
-    named = [path for path in paths if re.search(r"\.(py|md|ya?ml|sh|txt|json|svg|toml)$", path)]
-    shell = "\n".join(code_blocks(text, "sh"))
-    named += re.findall(r"(?<![\w./-])(?:deploy|docs|scripts|tests|devenv|harvester_ccm)/[\w./-]+", shell)
-    return [path for path in named if not _file_exists(path.rstrip("."))]
-
-
-def _file_exists(path: str) -> bool:
-    if path.startswith("out/") or path in OTHER_FILES or path == "deploy/harvester-cloud-provider":
-        # The last one is a Deployment in a command of kubectl.
-        return True
-    if any((root / path).exists() for root in (ROOT, PRODUCT, CHART, ROOT / "deploy" / "manifests")):
-        return True
-    return "/" not in path and path in _file_names()
-
-
-@cache
-def _file_names() -> frozenset[str]:
-    folders = ("harvester_ccm", "tests", "devenv", "deploy", "scripts", "docs", ".github", "benchmarks")
-    return frozenset(file.name for folder in folders for file in (ROOT / folder).rglob("*.*"))
 
 
 def command_lines(text: str) -> Iterator[str]:
@@ -390,16 +288,8 @@ def unknown_metrics(text: str) -> list[str]:
 CHECKS: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "search texts": unknown_search_texts,
     "reasons": unknown_reasons,
-    "flags": unknown_flags,
     "chart values": unknown_chart_values,
-    "files": unknown_files,
     "commands": unknown_commands,
     "keys": unknown_keys,
     "metrics": unknown_metrics,
 }
-
-
-def unknown_names(text: str) -> dict[str, list[str]]:
-    """Return what a page names and does not exist, by kind."""
-    found = {kind: check(text) for kind, check in CHECKS.items()}
-    return {kind: unknown for kind, unknown in found.items() if unknown}
