@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -48,14 +47,6 @@ def the(objects: list[Json], kind: str, name: str = "harvester-cloud-provider") 
     return found[0]
 
 
-def at(document: Json, path: str) -> Any:
-    """Return the value at a path of keys and indexes, separated by spaces."""
-    value: Any = document
-    for key in path.split():
-        value = value[int(key) if isinstance(value, list) else key]
-    return value
-
-
 def pod(objects: list[Json]) -> Json:
     spec: Json = the(objects, "Deployment")["spec"]["template"]["spec"]
     return spec
@@ -95,7 +86,6 @@ def test_static_manifests_are_current(profile: str) -> None:
     assert f"image: {IMAGE}:v{__version__}-ccm" in text
 
 
-CONTAINER = "spec template spec containers 0"
 FORMS = ["-v=5", "-v", "five", "--secure-port", "1030x", " --leader-elect=false ", "--controllers=-a\\,*"]
 PUBLISHED_VALUES = (
     "image.pullPolicy=",
@@ -153,44 +143,6 @@ GO_NAME = "rancher/harvester-cloud-provider"
 def test_image(case: str, repository: str, tag: str, expected: str) -> None:
     container = pod(render(f"image.repository={repository}", f"image.tag={tag}", case=case))["containers"][0]
     assert (container["image"], container["command"]) == (expected, ["harvester-cloud-provider"])
-
-
-LABELS = {f"app.kubernetes.io/{key}": "harvester-cloud-provider" for key in ("name", "instance")}
-LEASE_ROLE = "Role harvester-cloud-provider-leader-election"
-OTHER_LEASE = "extraArgs={--leader-elect-resource-name=mine,--leader-elect-resource-namespace=locks}"
-LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-LEASE_RULES = [{**LEASES, "verbs": ["create"]}, {**LEASES, "resourceNames": ["mine"], "verbs": ["get", "update"]}]
-FIELDS = [
-    ("", "ServiceAccount", "metadata name", "harvester-cloud-provider"),
-    ("", "ClusterRole", "metadata name", "harvester-cloud-provider"),
-    ("", "ClusterRoleBinding", "metadata name", "harvester-cloud-provider"),
-    ("", "Deployment", "metadata namespace", "kube-system"),
-    ("", "Deployment", "spec selector", {"matchLabels": LABELS}),
-    ("", "Deployment", "spec template metadata labels", LABELS),
-    ("", "DaemonSet kube-vip", "spec selector matchLabels", {**LABELS, "app.kubernetes.io/name": "kube-vip"}),
-    ("podAnnotations.checked=true", "Deployment", "spec template metadata annotations checked", "true"),
-    (OTHER_LEASE, LEASE_ROLE, "metadata namespace", "locks"),
-    (OTHER_LEASE, LEASE_ROLE, "rules", LEASE_RULES),
-    ("replicasCount=2", "PodDisruptionBudget", "spec maxUnavailable", 1),
-    (
-        "replicasCount=2,podDisruptionBudget.maxUnavailable=0",
-        "PodDisruptionBudget",
-        "spec maxUnavailable",
-        0,
-    ),
-    ("extraArgs={--secure-port=10300}", "Deployment", f"{CONTAINER} ports 0 containerPort", 10300),
-    ("extraArgs={--secure-port,1030x}", "Deployment", f"{CONTAINER} ports 0 containerPort", "1030x"),
-    ("extraArgs={--bind-address=127.0.0.1}", "Deployment", f"{CONTAINER} livenessProbe httpGet host", "127.0.0.1"),
-    ("kube-vip.secretAccess=true", "Role kube-vip", "metadata namespace", "kube-system"),
-    ("kube-vip.env.vip_wireguard=true", "Role kube-vip", "metadata namespace", "kube-system"),
-    ("kube-vip.extraArgs.bgp=true", "Role kube-vip", "metadata namespace", "kube-system"),
-]
-"""Value, kind (and name), path and what is there."""
-
-
-@pytest.mark.parametrize(("setting", "kind", "path", "expected"), FIELDS)
-def test_field(setting: str, kind: str, path: str, expected: object) -> None:
-    assert at(the(render(*filter(None, [setting])), *kind.split()), path) == expected
 
 
 GO_IMAGE = r"is the Go provider's.*--reset-then-reuse-values"
@@ -324,8 +276,30 @@ def test_pod_is_confined(setting: str) -> None:
     assert {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}
 
 
-def test_kube_vip_reads_no_secrets_by_default() -> None:
-    assert ("Role", "kube-vip") not in {(one["kind"], one["metadata"]["name"]) for one in render()}
+@pytest.mark.parametrize(
+    ("settings", "reads"),
+    [
+        ((), False),
+        (("kube-vip.env.vip_wireguard=true",), True),
+        (("kube-vip.extraArgs.bgp=true",), True),
+    ],
+)
+def test_kube_vip_reads_secrets_only_if_its_mode_needs_them(settings: tuple[str, ...], reads: bool) -> None:
+    found = {(one["kind"], one["metadata"]["name"]) for one in render(*settings)}
+    assert (("Role", "kube-vip") in found) is reads
+
+
+def test_role_is_for_the_lease_that_the_flags_name() -> None:
+    flags = "extraArgs={--leader-elect-resource-name=mine,--leader-elect-resource-namespace=locks}"
+    role = the(render(flags), "Role", "harvester-cloud-provider-leader-election")
+    assert role["metadata"]["namespace"] == "locks"
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["mine"]]
+
+
+def test_disruption_budget_can_forbid_every_disruption() -> None:
+    """Zero is no absent value."""
+    budget = the(render("replicasCount=2", "podDisruptionBudget.maxUnavailable=0"), "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 0
 
 
 @pytest.mark.parametrize(
