@@ -1,10 +1,6 @@
 """The example files in deploy/: values render with the chart, and settings are those that each distribution needs."""
 
-import base64
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import yaml
@@ -40,41 +36,10 @@ def rendered(values: str, directory: Path, chart: Path = CHART) -> Json:
     return pod
 
 
-def source(pod: Json) -> Json:
-    """The volume with the kubeconfig for Harvester."""
-    (volume,) = [entry for entry in pod["volumes"] if "secret" in entry or "hostPath" in entry]
-    return dict(volume)
-
-
 def test_image_in_chart_values(tmp_path: Path) -> None:
     (fragment,) = documents("rke2/image-chartvalues.yaml")
     values = fragment["chartValues"][RELEASE] | {"global": {"cattle": {"clusterName": "prod"}}}
     assert rendered(yaml.safe_dump(values), tmp_path)["containers"][0]["image"] == IMAGE
-
-
-def test_commands_of_the_page_write_a_complete_manifest(tmp_path: Path) -> None:
-    """The Secret and the chart of the HelmChart object are complete, and the chart renders with its values."""
-    page = (ROOT / "docs" / "installation" / "prepare.md").read_text()
-    (commands,) = re.findall(r"```sh\n(chart=.*?)```", page, re.DOTALL)
-    shutil.copytree(DEPLOY, tmp_path / "deploy")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "cloud-config").write_text("kubeconfig")
-    settings = {"REPOSITORY": "reg.example.com/team/ccm", "CLUSTER": "prod"}
-    subprocess.run(["sh", "-euc", commands], check=True, cwd=tmp_path, env=os.environ | settings)
-
-    secret, chart = yaml.safe_load_all((tmp_path / "out" / "harvester-ccm.yaml").read_text())
-    assert base64.b64decode(secret["data"]["cloud-config"]) == b"kubeconfig"
-    assert chart["metadata"] == {"name": RELEASE, "namespace": "kube-system"}
-    spec = chart["spec"]
-    assert (spec["bootstrap"], spec["targetNamespace"]) == (True, "kube-system")
-    archive = tmp_path / "chart.tgz"
-    archive.write_bytes(base64.b64decode(spec["chartContent"]))
-    pod = rendered(spec["valuesContent"], tmp_path, chart=archive)
-    assert pod["containers"][0]["image"] == f"reg.example.com/team/ccm:v{__version__}-ccm"
-    assert "--cluster-name=prod" in pod["containers"][0]["args"]
-    volume = source(pod)["secret"]
-    assert volume["secretName"] == secret["metadata"]["name"]
-    assert {item["key"] for item in volume["items"]} == set(secret["data"])
 
 
 def test_plan_of_terraform_names_the_image() -> None:
