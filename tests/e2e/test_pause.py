@@ -1,6 +1,5 @@
 """A leader that is stopped (SIGSTOP) for longer than its Lease writes nothing when it goes on."""
 
-import asyncio
 import os
 import signal
 from typing import Final
@@ -55,43 +54,3 @@ async def test_suspended_leader_sends_no_write_after_its_lease_expired(stage: St
     await stage.served(*NAMES)
     lease = await stage.lease()
     assert f"identity={lease.spec.holder_identity}" in successor.log
-
-
-@pytest.mark.guarantee("No write is sent without the Lease")
-@pytest.mark.security("two leaders that write")
-async def test_leader_suspended_in_a_burst_of_writes_sends_none_after_its_lease_expired(
-    stage: Stage,
-) -> None:
-    """It is stopped when the ninth write of the burst has arrived, with others between their plan and the network."""
-    halted = stage.run(flags=SHORT, proxied=True)
-    await stage.logged(halted, "became leader")
-    await stage.create_service("before")
-    await stage.served("before")
-    successor = stage.run(flags=SHORT)
-    await stage.logged(successor, "waiting for leadership")
-    await completed(stage, "before")
-    await caught_up(stage)
-
-    proxies = (stage.guest_proxy, stage.harvester_proxy)
-    before = sum(len(writes(proxy)) for proxy in proxies)
-    is_stopped = asyncio.Event()
-
-    def stop_in_the_burst() -> None:
-        if not is_stopped.is_set() and sum(len(writes(proxy)) for proxy in proxies) >= before + 9:
-            os.killpg(halted.pid, signal.SIGSTOP)
-            is_stopped.set()
-
-    for proxy in proxies:
-        proxy.listeners.append(stop_in_the_burst)
-    names = [f"burst-{number}" for number in range(25)]
-    try:
-        await asyncio.gather(*(stage.create_service(name) for name in names))
-        await is_stopped.wait()
-        await stage.logged(successor, "became leader")
-        sent = [len(writes(proxy)) for proxy in proxies]
-    finally:
-        os.killpg(halted.pid, signal.SIGCONT)
-
-    assert await stage.ended(halted) == 1
-    assert [len(writes(proxy)) for proxy in proxies] == sent
-    await stage.served(*names)

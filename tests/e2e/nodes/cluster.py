@@ -96,9 +96,9 @@ class Cluster:
         return None if found is None else (found.get("data") or {}).get(NAD_MAPPING_KEY)
 
 
-def has_taint(node: Document, key: str = UNINITIALIZED_TAINT) -> bool:
-    """Return whether a Node has a taint, by default the one of a Node that is not initialised."""
-    return key in taints_of(node)
+def has_taint(node: Document) -> bool:
+    """Return whether a Node has the taint of one that is not initialised."""
+    return UNINITIALIZED_TAINT in taints_of(node)
 
 
 def taints_of(node: Document) -> list[str]:
