@@ -356,8 +356,8 @@ class Reason(StrEnum):
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name. Fix:
     set `--former-cluster-names` if this cluster was renamed; give a clone its own address."""
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
-    """Warning: Harvester is still deleting the old load balancer, or that of an earlier Service of this name. Fix: wait;
-    after a minute, check its finalizers, and `harvester-load-balancer`."""
+    """Warning: Harvester is still deleting the old load balancer, or that of an earlier Service of this name. Fix:
+    wait; after a minute, check its finalizers, and `harvester-load-balancer`."""
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
     """Warning: no load balancer of Harvester can serve the Service. Fix: change the Service as the message states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"

@@ -310,7 +310,7 @@ NOTED: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_LEASE: ADDRESS}
 OUTDATED: Final = {
     **NOTED,
 }
-DHCP: Final = {"ip": DHCP_ADDRESS, "name": "demo-shop-main-1"}
+DHCP: Final[dict[str, Any]] = {"ip": DHCP_ADDRESS, "name": "demo-shop-main-1"}
 ADDRESSES_OF_PRIMARY: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "leased": ({"address": ADDRESS, "annotations": NOTED}, DHCP, {DHCP_ADDRESS, ADDRESS}),
     "leased and recorded, the status was emptied": (
