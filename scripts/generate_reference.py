@@ -185,14 +185,19 @@ class Value(NamedTuple):
 
 
 def chart_readme() -> str:
-    """Return the README of the chart with the table of its values: path, default and the comment above each of them."""
+    """Return the README of the chart with tables of its values: path, default and the comment above each of them."""
     text = CHART_README.read_text(encoding="utf-8")
     before, _, rest = text.partition(VALUES_BEGIN)
     _, _, after = rest.partition(VALUES_END)
-    values = chart_values(VALUES.read_text(encoding="utf-8"))
-    rows = [_row((f"`{value.path}`", value.default, _with_flags(value.comment))) for value in values]
-    lines = ["| Value | Default | Meaning |", "|---|---|---|", *rows]
-    return "\n".join([f"{before}{VALUES_BEGIN}", "", *lines, "", f"{VALUES_END}{after}"])
+    sections: dict[str, list[Value]] = {"General": []}
+    for value in chart_values(VALUES.read_text(encoding="utf-8")):
+        name = value.path.split(".")[0] if "." in value.path or not value.default else "General"
+        sections.setdefault(name, []).append(value)
+    lines = []
+    for name, values in sections.items():
+        rows = [_row((f"`{value.path}`", value.default, _with_flags(value.comment))) for value in values]
+        lines += [f"### {name}", "", "| Value | Default | Meaning |", "|---|---|---|", *rows, ""]
+    return "\n".join([f"{before}{VALUES_BEGIN}", "", *lines, f"{VALUES_END}{after}"])
 
 
 def _with_flags(comment: str) -> str:
