@@ -179,14 +179,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:
             self.report_conflict(tuple(sorted(limited.fields)), snapshot)
-            return _sooner(Wait(Reason.FIELD_CONFLICT, delay), self.outcome(plan, snapshot))
+            return Wait(Reason.FIELD_CONFLICT, delay)
         outcome = await self.send(plan, snapshot)
         self.limiter.record(limited.uid)
         return outcome
-
-
-def _sooner(delayed: Wait, other: Outcome) -> Wait:
-    """Return the outcome of a delayed write, or its repetition as early as the other outcome asks for."""
-    if not isinstance(other, Wait) or other.at_most is None or delayed.at_most is None:
-        return delayed
-    return Wait(delayed.reason, min(delayed.at_most, other.at_most))

@@ -96,20 +96,13 @@ async def test_process_that_does_not_lead_plans_and_emits_nothing() -> None:
     assert counter.emitted == []
 
 
-@pytest.mark.parametrize(
-    ("settled", "at_most"),
-    [
-        pytest.param(Done(), WRITE_INTERVAL_SECONDS, id="when the limit permits it"),
-        pytest.param(Wait("Event", 5.0), 5.0, id="earlier if the plan asks for it"),
-    ],
-)
 @jumping_time
-async def test_write_beyond_the_limit_is_reported_and_repeated(settled: Outcome, at_most: float) -> None:
-    counter = Counter(WRITE_BURST + 5, settled)
+async def test_write_beyond_the_limit_is_reported_and_repeated() -> None:
+    counter = Counter(WRITE_BURST + 5, Done())
     outcome = await counter.reconcile("a")
     assert isinstance(outcome, Wait)
     assert outcome.reason == Reason.FIELD_CONFLICT
-    assert outcome.at_most == pytest.approx(at_most)
+    assert outcome.at_most == pytest.approx(WRITE_INTERVAL_SECONDS)
     assert counter.number == WRITE_BURST
     assert counter.conflicts == [("number",)]
     assert counter.emitted[-1] is False
