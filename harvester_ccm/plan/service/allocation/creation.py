@@ -23,7 +23,6 @@ from harvester_ccm.plan.service.load_balancer.specification import new_load_bala
 from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS, UNAVAILABLE_GRACE_SECONDS
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.waiting import waits_for_harvester, while_waiting
@@ -99,17 +98,9 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
         return None
     cause = (
         f"The load balancer with address {address} of this Service does not exist in Harvester any more; it is "
-        f"recreated as {name}. {_next_address(snapshot)}"
+        f"recreated as {name}. Its address is kept if Harvester allows it"
     )
     return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause)
-
-
-def _next_address(snapshot: ServiceSnapshot) -> str:
-    if snapshot.request.ipam is not Ipam.DHCP:
-        return "It gets the same address if its name was the same and the address is free"
-    if snapshot.leases:
-        return "The address is from DHCP, and kube-vip keeps it"
-    return "The next address comes from DHCP"
 
 
 def plan_queued(snapshot: ServiceSnapshot) -> Desired:
