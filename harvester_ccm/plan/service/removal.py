@@ -85,11 +85,11 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
     """Return the last state: a Service that stays loses everything of this controller and nothing of others."""
     service = snapshot.service
     # Another client may have removed the finalizer; only this controller writes the record and the condition.
-    was_served = not snapshot.is_new or snapshot.record is not None or service.ready_condition is not None
+    was_managed = not snapshot.is_new or snapshot.record is not None or service.ready_condition is not None
     desired = Desired(
         NotManaged(),
         finalizer=Finalizer.REMOVE,
-        ingress=() if was_served and _has_our_status(snapshot) else None,
+        ingress=() if was_managed and _has_our_status(snapshot) else None,
         events=(None if snapshot.is_new else _DELETED,),
     )
     if service.metadata.deleting:
