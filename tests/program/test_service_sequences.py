@@ -210,7 +210,9 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
     world = World()
     world.put(service(annotations={WORKLOAD_TYPE: has}))
     if shared:
-        world.put(service("api", uid="api", ports=[{"port": 443}], annotations={PRIMARY_SERVICE: KEY}))
+        world.put(
+            service("api", uid="api", ports=[{"port": 443, "nodePort": 30443}], annotations={PRIMARY_SERVICE: KEY})
+        )
     async with world.live():
         await asyncio.sleep(30)
         before, address, announced = world.balancer, world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]

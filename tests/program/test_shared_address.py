@@ -19,7 +19,7 @@ from tests.support.memory_server import Call, document_of
 from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 SLOW = 10.0
-SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9}]}
+SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9, "nodePort": 30009}]}
 
 
 def with_primary() -> Program:

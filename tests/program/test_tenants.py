@@ -211,7 +211,9 @@ async def test_scope_of_shared_addresses_is_the_cluster_or_the_namespace_of_the_
     program = with_primary(f"--shared-address-scope={scope}")
     program.change(metadata={"annotations": {WORKLOAD_TYPE: workload_type}})
     program.put(service("api", **{**CLAIMED, "labels": {}}, annotations={PRIMARY_SERVICE: "shop/web"}))
-    program.put(service("db", uid="db", ports=[{"port": 5432}], annotations={PRIMARY_SERVICE: "shop/web"}))
+    program.put(
+        service("db", uid="db", ports=[{"port": 5432, "nodePort": 30432}], annotations={PRIMARY_SERVICE: "shop/web"})
+    )
     async with program.live():
         await asyncio.sleep(60)
         assert program.address() == program.address("db") != ""
