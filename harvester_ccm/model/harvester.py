@@ -64,11 +64,6 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
         """``cluster`` or ``vm``; an absent one means ``vm``."""
         return self.named_workload_type or "vm"
 
-    @property
-    def is_for_lease(self) -> bool:
-        """Whether kube-vip in the guest cluster gets the address from DHCP."""
-        return self.ipam == "dhcp" and self.workload_type != "vm"
-
 
 def _address(text: str) -> str:
     """Return a text that is an IP address; empty for any other, which nobody can announce."""

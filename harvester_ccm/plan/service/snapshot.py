@@ -6,7 +6,7 @@ and what it requests. ``ServiceState`` is the only state that is kept from one r
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -134,11 +134,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
-    """Addresses of the primary: those that Harvester has allocated to its own load balancers, and the lease of kube-vip
-    beside ``0.0.0.0``. Load balancers of others with its name say nothing about its address."""
-    primary_served: frozenset[str] = frozenset()
-    """Those in the status of its load balancers: Harvester announces the address of a VM load balancer when it has
-    written it there."""
+    """Addresses of the primary: the one that Harvester has allocated to its own load balancer, and the lease beside
+    ``0.0.0.0``. Load balancers of others with its name say nothing about its address."""
+    primary_served: str = ""
+    """The address in the status of its load balancer: Harvester announces the address of a VM load balancer when it has
+    written it there. Empty without one."""
     ranking_of_primary: Ranking = Ranking()
     """Which Services may use the address of the primary that this one names."""
     refused_of_primary: Ports = frozenset()
@@ -288,10 +288,12 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     if request.primary:
         primary = store.services.get(request.primary)
         ranking_of_primary = store.rankings.of(request.primary)
-    of_primary = _owned_by(store, primary, cluster)
     primary_allocated: frozenset[str] = frozenset()
+    primary_served = ""
     if primary is not None:
+        of_primary = match_load_balancer(_candidates(store, primary, cluster), primary, cluster)
         primary_allocated = _addresses_of_primary(store, primary, of_primary)
+        primary_served = "" if of_primary.load_balancer is None else of_primary.load_balancer.address
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
@@ -308,7 +310,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         others_with_address=_others_with_address(store, service, cluster, requested),
         primary=primary,
         primary_allocated=primary_allocated,
-        primary_served=frozenset({load_balancer.address for load_balancer in of_primary} - {""}),
+        primary_served=primary_served,
         ranking_of_primary=ranking_of_primary,
         own_ranking=store.rankings.of(key),
         own_secondaries=tuple(
@@ -333,31 +335,14 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
     return labelled if named is None or named in labelled else (*labelled, named)
 
 
-def _owned_by(store: ServiceStore, primary: Service | None, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
-    """Return the load balancers that a primary owns."""
-    if primary is None:
-        return ()
-    return match_load_balancer(_candidates(store, primary, cluster), primary, cluster).own_load_balancers
-
-
-def _addresses_of_primary(
-    store: ServiceStore, primary: Service, load_balancers: Collection[LoadBalancer]
-) -> frozenset[str]:
-    """Return the addresses of a primary, and ``0.0.0.0`` if one is from DHCP.
-
-    Harvester announces the address in the status of a VM load balancer. On a cluster load balancer, this controller
-    wrote a copy of the allocated address or of the lease there, which may be out of date.
-    """
-    addresses: set[str] = set()
-    for load_balancer in load_balancers:
-        addresses.add(load_balancer.allocated_ip)
-        if load_balancer.spec.workload_type == "vm":
-            addresses.add(load_balancer.address)
-        elif load_balancer.allocated_ip == DHCP_ADDRESS:
-            leases = leases_of(read_seen(primary), read_record(primary), recorded=load_balancer.address)
-            # Tenants can write kube-vip's annotations.
-            addresses.update(lease for lease in leases if not store.load_balancers.by_index(BY_ADDRESS, lease))
-    return frozenset(addresses - {""})
+def _addresses_of_primary(store: ServiceStore, primary: Service, match: LoadBalancerMatch) -> frozenset[str]:
+    """Return the addresses of a primary, and ``0.0.0.0`` if one is from DHCP."""
+    load_balancer = match.load_balancer
+    if load_balancer is None or DHCP_ADDRESS not in match.given:
+        return match.given
+    leases = leases_of(read_seen(primary), read_record(primary), recorded=load_balancer.address)
+    # Tenants can write kube-vip's annotations.
+    return match.given.union(lease for lease in leases if not store.load_balancers.by_index(BY_ADDRESS, lease))
 
 
 def _obtainable_request(store: ServiceStore, request: Request, match: LoadBalancerMatch) -> str:

@@ -79,7 +79,7 @@ def _ports_not_served(snapshot: ServiceSnapshot) -> EventMessage | None:
 
 def _is_announced(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> bool:
     """Return whether the address of the primary is announced, by kube-vip or by Harvester."""
-    return address in snapshot.primary_served if of_primary.is_held else not of_primary.is_withdrawn
+    return address == snapshot.primary_served if of_primary.is_held else not of_primary.is_withdrawn
 
 
 def _like_primary(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> Wish:
@@ -88,7 +88,7 @@ def _like_primary(snapshot: ServiceSnapshot, of_primary: Seen, address: str) -> 
     kube-vip announces it for each of the Services.
     """
     if of_primary.is_held:
-        delegated = address if address in snapshot.primary_served else ""
+        delegated = address if address == snapshot.primary_served else ""
         return Wish(Goal.HOLD, delegated, device="", had_address=True)
     if of_primary.is_withdrawn:
         return Wish(Goal.HOLD, device=of_primary.device or "", had_address=True)

@@ -60,7 +60,7 @@ HOSTED_PRIMARY: Final = service("main", uid="main-uid", ours=True, address=ADDRE
 HOSTED: Final[dict[str, Any]] = {
     "primary": HOSTED_PRIMARY,
     "primary_allocated": frozenset({ADDRESS}),
-    "primary_served": frozenset({ADDRESS}),
+    "primary_served": ADDRESS,
 }
 IGNORED_PRIMARY: Final = served("main", uid="main-uid", annotations={KUBE_VIP_IGNORE: "true"})
 REPLACED_PRIMARY: Final = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=WITHDRAWN)
@@ -119,7 +119,7 @@ SHARING_PLANS: dict[str, World] = {
     "a port of the primary in another protocol": World(DNS, facts={**ALLOCATED, "ranked": (DNS,)}),
     "Harvester announces the address": World(PAUSED, facts=HOSTED),
     "Harvester announces the address, which kube-vip has to withdraw first": World(SHARING, facts=HOSTED),
-    "Harvester does not announce the address yet": World(PAUSED, facts={**HOSTED, "primary_served": frozenset()}),
+    "Harvester does not announce the address yet": World(PAUSED, facts={**HOSTED, "primary_served": ""}),
     "a user lets kube-vip ignore the primary, whose address it announces": World(
         SHARING, facts={**ALLOCATED, "primary": IGNORED_PRIMARY}
     ),
@@ -337,7 +337,7 @@ def test_ports_beyond_the_limit_of_a_vm_load_balancer_are_reported() -> None:
     ports = [{"port": number, "nodePort": number} for number in range(1001, 1001 + MAX_SHARED_PORTS + 1)]
     grown = service(ports=ports, ours=True, address=ADDRESS, annotations={**SHARES, **SUPPRESSED}, labels=SHARED)
     primary = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=SUPPRESSED)
-    facts = {"primary": primary, "primary_allocated": {ADDRESS}, "primary_served": {ADDRESS}, "ranked": (grown,)}
+    facts = {"primary": primary, "primary_allocated": {ADDRESS}, "primary_served": ADDRESS, "ranked": (grown,)}
     verdict = plan(grown, **facts).verdict
     assert isinstance(verdict, NotReady)
     assert verdict.message.message.startswith(f"Ports {1001 + MAX_SHARED_PORTS}/TCP are not served")
