@@ -236,10 +236,6 @@ again before the Node is deleted. A Node of a VM in another namespace is not del
 GO_VM_ANNOTATION: Final = PREFIX + "vm-name-of-guest-cluster-node"
 """Node annotation, set by Go provider: name of the VM. The same from the Go provider; read if the Node has no
 `virtual-machine`."""
-INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-"""Node label, set by this controller: text. Copied from the older name; Harvester has no instance types."""
-INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
-"""Node label, set by others: text. Older name of the instance type."""
 
 NODE_KEYS: Final = (
     EXCLUDE_NODE_LABEL,
@@ -251,8 +247,6 @@ NODE_KEYS: Final = (
     REGION_BETA,
     VM_ANNOTATION,
     GO_VM_ANNOTATION,
-    INSTANCE_TYPE,
-    INSTANCE_TYPE_BETA,
 )
 """The labels and annotations of a Node that this controller reads or writes."""
 VM_KEYS: Final = (VM_CREATOR, VM_CLUSTER, VM_NAME, ZONE, REGION)

@@ -19,11 +19,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.plan.node.messages import invalid_annotation
 
-_BETA: Final[Mapping[str, str]] = {
-    names.ZONE: names.ZONE_BETA,
-    names.REGION: names.REGION_BETA,
-    names.INSTANCE_TYPE: names.INSTANCE_TYPE_BETA,
-}
+_BETA: Final[Mapping[str, str]] = {names.ZONE: names.ZONE_BETA, names.REGION: names.REGION_BETA}
 
 
 class NodePatch(Struct, frozen=True):
@@ -75,34 +71,21 @@ def topology_labels(
       never removed, as in the Go provider: a VM that starts has no annotations yet.
     * During a live migration an initialized Node keeps its labels. The end of the migration is a change of the VMI.
     * A value that is no label value is ignored with an Event: the API server would reject the whole patch.
-    * On an initialized Node a beta label that no VMI decides is copied to the label, as in the Go framework. Harvester
-      has no instance types, so that label is only copied.
     """
+    is_new = bool(uninitialized_taints(node))
+    if vmi is None or (not is_new and (vmi.is_migrating or not follow)):
+        return {}, ()
     labels: dict[str, str] = {}
     events: list[EventMessage] = []
     for key, beta in _BETA.items():
-        value = _followed_value(node, vmi, key, follow=follow)
+        value = vmi.metadata.annotation(key) or ""
         if LABEL_VALUE.fullmatch(value):
             labels |= {key: value, beta: value}
-            continue
-        if value:
+        elif value:
             expected = "a label value: at most 63 letters, digits, -, _ and ."
             events.append(invalid_annotation(f"{key} of the VM", value, expected))
-        copied = node.metadata.label(beta)
-        if copied is not None and not uninitialized_taints(node):
-            labels[key] = copied
     changed = {key: value for key, value in labels.items() if node.metadata.label(key) != value}
     return changed, tuple(events)
-
-
-def _followed_value(node: Node, vmi: VirtualMachineInstance | None, key: str, *, follow: bool) -> str:
-    """Return the value of a label in the annotations of the VMI; empty if the label does not follow it now."""
-    if vmi is None or key == names.INSTANCE_TYPE:
-        return ""
-    is_new = bool(uninitialized_taints(node))
-    if not is_new and (vmi.is_migrating or not follow):
-        return ""
-    return vmi.metadata.annotation(key) or ""
 
 
 def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, object]]:

@@ -7,13 +7,10 @@ from harvester_ccm.plan.node.patch import topology_labels
 from tests.support.node_objects import UNINITIALIZED, instance, node
 
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
-TYPE, OLD_TYPE = "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"
 BOTH = {ZONE: "z1", OLD_ZONE: "z1", REGION: "r1", OLD_REGION: "r1"}
 ON_VM = {ZONE: "z1", REGION: "r1"}
 MOVED = {ZONE: "z2", REGION: "r1"}
 MIGRATING = {"migrationUid": "m"}
-OLD = {OLD_ZONE: "foo", OLD_REGION: "bar", OLD_TYPE: "large"}
-NEW = {ZONE: "foo", REGION: "bar", TYPE: "large"}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +35,6 @@ NEW = {ZONE: "foo", REGION: "bar", TYPE: "large"}
         ),
         pytest.param(node(labels=BOTH), instance(), {}, id="VM without zone: labels stay"),
         pytest.param(node(labels=BOTH), None, {}, id="VM is stopped: labels stay"),
-        pytest.param(node(labels=OLD), instance(), NEW, id="beta labels are copied"),
-        pytest.param(node(labels={**OLD, ZONE: "other"}), None, NEW, id="beta label overwrites"),
-        pytest.param(node(labels=OLD, taints=[UNINITIALIZED]), instance(), {}, id="new Node: nothing to copy"),
     ],
 )
 def test_labels_follow_the_vm(target: object, vmi: object, labels: dict[str, str]) -> None:
