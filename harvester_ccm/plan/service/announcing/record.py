@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
@@ -90,7 +91,10 @@ def read_record(service: Service) -> Record | None:
         record = msgspec.json.decode(text, type=Record)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    return record if record.uid == service.metadata.uid else None
+    if record.uid != service.metadata.uid:
+        return None
+    # A kube-vip that has answered has announced the Service before, whatever a record says that another client wrote.
+    return replace(record, again=record.again or record.answers)
 
 
 def written_record(record: Record) -> str:

@@ -771,12 +771,17 @@ def test_unreadable_record_is_none(text: str) -> None:
 def test_record_is_read_as_it_was_written(record: Record) -> None:
     text = written_record(record)
     concerned = service(annotations={ANNOUNCED_AS: text})
-    assert read_record(concerned) == record
+    assert read_record(concerned) == replace(record, again=record.again or record.answers)
 
 
 def test_unknown_field_of_a_later_version_does_not_void_the_record() -> None:
     text = written_record(SHOWN)[:-1] + ', "later": 1}'
     assert read_record(service(annotations={ANNOUNCED_AS: text})) == SHOWN
+
+
+def test_kube_vip_that_has_answered_has_announced_the_service_before() -> None:
+    forged = written_record(replace(SHOWN, again=False, answers=True))
+    assert read_record(service(annotations={ANNOUNCED_AS: forged})) == replace(SHOWN, again=True, answers=True)
 
 
 COMPARED: dict[str, tuple[Service, str]] = {
