@@ -1,7 +1,7 @@
-"""What the plan of each world must be: data beside the tests, in ``outcomes/``, one file for each table of worlds.
+"""What must follow in each row of a table: data beside the tests, in ``outcomes/``, one file for each table.
 
-A row has the name of its world, and below it the plan: phase and verdict, then the write and the write after it.
-Every changed line of these files has to be reviewed.
+A row has the name of a situation, and below it what follows. For a world, that is the plan: phase and verdict, then the
+write and the write after it. Every changed line of these files has to be reviewed.
 """
 
 import json
@@ -20,17 +20,27 @@ _HINT: Final = f"If the new plans are right: {_RENEW}=1 .venv/bin/python -m pyte
 
 
 def differences(table: str, worlds: Mapping[str, World]) -> list[str]:
-    """Return the rows of a table whose plan is not the one in its file, with both plans, and how to renew the file."""
-    made = {name: description(outline(world)) for name, world in worlds.items()}
+    """Return the rows of a table of worlds whose plan is not the one in its file."""
+    return differing(table, {name: description(outline(world)) for name, world in worlds.items()})
+
+
+def differing(table: str, rows: Mapping[str, str]) -> list[str]:
+    """Return the rows of a table that are not as in its file, with both texts, and how to renew the file."""
+    made = {name: indented(text) for name, text in rows.items()}
     path = _FILES / f"{table}.txt"
     if os.environ.get(_RENEW):
         path.write_text("".join(f"{name}\n{text}" for name, text in made.items()))
     expected = _rows(path.read_text())
     names = [*made, *(name for name in expected if name not in made)]
     none = f"{_INDENT}no such row\n"
-    rows = [(name, made.get(name, none), expected.get(name, none)) for name in names]
-    differing = [f"{name}\n{plan}instead of\n{wanted}" for name, plan, wanted in rows if plan != wanted]
-    return [*differing, _HINT] if differing else []
+    pairs = [(name, made.get(name, none), expected.get(name, none)) for name in names]
+    different = [f"{name}\n{text}instead of\n{wanted}" for name, text, wanted in pairs if text != wanted]
+    return [*different, _HINT] if different else []
+
+
+def indented(text: str) -> str:
+    """Return a text as it is written below the name of its row."""
+    return "".join(f"{_INDENT}{line}\n" for line in text.splitlines() or ("nothing",))
 
 
 def _rows(text: str) -> dict[str, str]:
@@ -46,7 +56,7 @@ def _rows(text: str) -> dict[str, str]:
 
 
 def description(plan: Plan) -> str:
-    """Return a plan as indented lines; keys with the prefix of this controller are without it."""
+    """Return a plan in lines; keys with the prefix of this controller are without it."""
     parts = [f"{plan.phase}: {plan.verdict}"]
     if plan.condition:
         parts.append(f"condition {plan.condition}")
@@ -58,7 +68,7 @@ def description(plan: Plan) -> str:
     lines = ["; ".join(parts)]
     lines += [f"write {_text(plan.write)}"] if plan.write else []
     lines += [f"then {_text(plan.then)}"] if plan.then else []
-    return "".join(f"{_INDENT}{line}\n" for line in lines)
+    return "\n".join(lines)
 
 
 def _text(write: object) -> str:
