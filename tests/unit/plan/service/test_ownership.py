@@ -18,8 +18,9 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     LB_SERVICE_UUID,
 )
-from harvester_ccm.plan.service.ownership.owner import Owner, candidate_of, load_balancer_name, match_load_balancer
+from harvester_ccm.plan.service.ownership.owner import candidate_of, load_balancer_name, match_load_balancer
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
+from tests.unit.plan.service.outcomes import differing
 
 NO_UID = ClusterIdentity(name="demo", namespace="vms")
 """The cluster if it is not permitted to read its own UID."""
@@ -36,214 +37,96 @@ def of_go(name: str, cluster: str | None = "demo", **annotations: str) -> LoadBa
     return load_balancer(name, labels=labels, annotations=annotations, ip=ADDRESS)
 
 
-ROWS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
-    "owner annotation": (marked(), CLUSTER, Owner.OURS),
-    "owner annotation, another name": (marked(name="x"), CLUSTER, Owner.OURS),
-    "owner annotation, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER, Owner.FOREIGN),
+ROWS: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
+    "owner annotation": (marked(), CLUSTER),
+    "owner annotation, another name": (marked(name="x"), CLUSTER),
+    "owner annotation, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER),
     "owner annotation, another cluster name, an earlier Service": (
         marked(name="x", labels={LB_CLUSTER: "y"}, annotations=EARLIER),
         CLUSTER,
-        Owner.FOREIGN,
     ),
-    "owner annotation, a former cluster name": (marked(name="x", labels={LB_CLUSTER: "old"}), RENAMED, Owner.OURS),
+    "owner annotation, a former cluster name": (marked(name="x", labels={LB_CLUSTER: "old"}), RENAMED),
     "owner annotation, no cluster label": (
         load_balancer("x", annotations={LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}),
         CLUSTER,
-        Owner.UNPROVEN,
     ),
-    "owner annotation of another cluster": (marked(annotations={LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
-    "own UID unknown, this Service": (marked(name="x"), NO_UID, Owner.OURS),
-    "own UID unknown, an earlier Service": (marked(name="x", annotations=EARLIER), NO_UID, Owner.UNPROVEN),
-    "own UID unknown, another cluster name": (marked(name="x", labels={LB_CLUSTER: "y"}), NO_UID, Owner.FOREIGN),
-    "Go provider": (of_go(LB_NAME), CLUSTER, Owner.OURS),
-    "Go provider, a clone or a renamed cluster": (
-        of_go(load_balancer_name("old", "shop", "web", UID), "old"),
-        CLUSTER,
-        Owner.FOREIGN,
-    ),
-    "Go provider, a former cluster name": (
-        of_go(load_balancer_name("old", "shop", "web", UID), "old"),
-        RENAMED,
-        Owner.OURS,
-    ),
-    "Go provider, an earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER, Owner.UNPROVEN),
-    "Go provider, an earlier Service of a former cluster name": (
-        of_go("old-shop-web-00000000", "old"),
-        RENAMED,
-        Owner.UNPROVEN,
-    ),
-    "Go provider, an earlier Service of another cluster": (
-        of_go("old-shop-web-00000000", "old"),
-        CLUSTER,
-        Owner.UNPROVEN,
-    ),
+    "owner annotation of another cluster": (marked(annotations={LB_OWNER: "other"}), CLUSTER),
+    "own UID unknown, this Service": (marked(name="x"), NO_UID),
+    "own UID unknown, an earlier Service": (marked(name="x", annotations=EARLIER), NO_UID),
+    "own UID unknown, another cluster name": (marked(name="x", labels={LB_CLUSTER: "y"}), NO_UID),
+    "Go provider": (of_go(LB_NAME), CLUSTER),
+    "Go provider, a clone or a renamed cluster": (of_go(load_balancer_name("old", "shop", "web", UID), "old"), CLUSTER),
+    "Go provider, a former cluster name": (of_go(load_balancer_name("old", "shop", "web", UID), "old"), RENAMED),
+    "Go provider, an earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER),
+    "Go provider, an earlier Service of a former cluster name": (of_go("old-shop-web-00000000", "old"), RENAMED),
+    "Go provider, an earlier Service of another cluster": (of_go("old-shop-web-00000000", "old"), CLUSTER),
     "Go provider, default cluster name": (
         of_go(load_balancer_name("kubernetes", "shop", "web", UID), "kubernetes"),
         DEFAULT,
-        Owner.OURS,
     ),
-    "Go provider, no labels": (of_go(LB_NAME, None), CLUSTER, Owner.OURS),
-    "no labels, another name": (of_go("something", None), CLUSTER, Owner.UNPROVEN),
-}
-
-
-@pytest.mark.parametrize(("load_balancer", "cluster", "owner"), ROWS.values(), ids=ROWS.keys())
-def test_owner(load_balancer: LoadBalancer, cluster: ClusterIdentity, owner: Owner) -> None:
-    assert candidate_of(load_balancer, service(), cluster).owner is owner
-
-
-WITH_ITS_ADDRESS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
-    "earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
-    "former cluster name": (of_go("old-shop-web-00000000", "old"), RENAMED, Owner.OURS),
-    "another cluster name": (of_go("old-shop-web-00000000", "old"), CLUSTER, Owner.UNPROVEN),
-    "default cluster name": (of_go("kubernetes-shop-web-00000000", "kubernetes"), DEFAULT, Owner.UNPROVEN),
-    "owner annotation of another cluster": (
-        of_go("demo-shop-web-00000000", **{LB_OWNER: "other"}),
+    "Go provider, no labels": (of_go(LB_NAME, None), CLUSTER),
+    "no labels, another name": (of_go("something", None), CLUSTER),
+    "renamed or cloned cluster": (
+        marked(name=load_balancer_name("old", "shop", "web", UID), labels={LB_CLUSTER: "old"}),
         CLUSTER,
-        Owner.FOREIGN,
     ),
-    "own UID unknown": (of_go("demo-shop-web-00000000", **{LB_OWNER: "x"}), NO_UID, Owner.UNPROVEN),
-}
-
-
-@pytest.mark.parametrize(("load_balancer", "cluster", "owner"), WITH_ITS_ADDRESS.values(), ids=WITH_ITS_ADDRESS.keys())
-def test_owner_if_the_service_has_the_address(
-    load_balancer: LoadBalancer, cluster: ClusterIdentity, owner: Owner
-) -> None:
-    assert candidate_of(load_balancer, served(), cluster).owner is owner
-
-
-PROOFS: dict[str, tuple[LoadBalancer, Service, str]] = {
-    "owner annotation": (marked(), service(), "its owner annotation is this cluster's UID"),
-    "UID of the Service": (
-        load_balancer("x", labels=LABELS, annotations={LB_SERVICE_UID: UID}),
-        service(),
-        f"annotation {LB_SERVICE_UID} is this Service's UID",
-    ),
-    "UID of the Service by the Go provider": (
-        load_balancer("x", labels=LABELS, annotations={LB_SERVICE_UUID: UID}),
-        service(),
-        f"annotation {LB_SERVICE_UUID} is this Service's UID",
-    ),
-    "name": (of_go(LB_NAME), service(), "its name is made from this Service, its UID and cluster name 'demo'"),
-    "address": (
-        of_go("demo-shop-web-00000000"),
-        served(),
-        f"the Service has its address, and label {LB_CLUSTER} is 'demo', a name of this cluster's own",
-    ),
-}
-
-
-@pytest.mark.parametrize(("load_balancer", "owner", "reason"), PROOFS.values(), ids=PROOFS.keys())
-def test_proof(load_balancer: LoadBalancer, owner: Service, reason: str) -> None:
-    candidate = candidate_of(load_balancer, owner, CLUSTER)
-    assert (candidate.owner, candidate.reason, candidate.remedy) == (Owner.OURS, reason, "")
-
-
-UNPROVEN: dict[str, tuple[LoadBalancer, ClusterIdentity, str]] = {
-    "no label": (of_go("x", None), CLUSTER, f"it has no label {LB_CLUSTER}"),
-    "own UID unknown": (
-        marked(name="x", annotations=EARLIER),
-        NO_UID,
-        "the UID of this cluster (namespace kube-system)",
-    ),
-    "an earlier Service": (
-        of_go("demo-shop-web-00000000"),
+    "owner annotation of another cluster, another cluster name, another name": (
+        marked(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
         CLUSTER,
-        "by a cluster called 'demo': that may be another cluster of this name",
     ),
-    "another cluster": (
-        of_go("old-shop-web-00000000", "old"),
+    "owner annotation of another cluster, another cluster name": (
+        marked(labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
         CLUSTER,
-        "by a cluster called 'old', and this one is 'demo'",
     ),
 }
 
 
-@pytest.mark.parametrize(("load_balancer", "cluster", "reason"), UNPROVEN.values(), ids=UNPROVEN.keys())
-def test_reason_without_a_proof(load_balancer: LoadBalancer, cluster: ClusterIdentity, reason: str) -> None:
-    candidate = candidate_of(load_balancer, service(), cluster)
-    assert candidate.owner is Owner.UNPROVEN
-    assert reason in candidate.reason
-
-
-@pytest.mark.parametrize("named_by", ["old", CLUSTER.name], ids=["renamed or cloned", "the label was changed"])
-def test_load_balancer_under_another_name_says_what_to_do(named_by: str) -> None:
-    name = load_balancer_name(named_by, "shop", "web", UID)
-    (candidate,) = match_load_balancer([marked(name=name, labels={LB_CLUSTER: "old"})], service(), CLUSTER).candidates
-    assert candidate.owner is Owner.FOREIGN
-    assert "--former-cluster-names=old" in candidate.remedy
-    assert f"has changed label {LB_CLUSTER} in Harvester, set it back" in candidate.remedy
-    assert candidate.command == ""
-
-
-ADOPTIONS: dict[str, tuple[LoadBalancer, str]] = {
-    "unproven": (of_go("demo-shop-web-00000000"), "If it is this cluster's, adopt it in Harvester"),
-    "another cluster": (
-        marked(annotations={LB_OWNER: "other"}),
-        "If that cluster no longer exists, adopt it in Harvester",
+WITH_ITS_ADDRESS: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
+    "earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER),
+    "former cluster name": (of_go("old-shop-web-00000000", "old"), RENAMED),
+    "another cluster name": (of_go("old-shop-web-00000000", "old"), CLUSTER),
+    "default cluster name": (of_go("kubernetes-shop-web-00000000", "kubernetes"), DEFAULT),
+    "owner annotation of another cluster": (of_go("demo-shop-web-00000000", **{LB_OWNER: "other"}), CLUSTER),
+    "own UID unknown": (of_go("demo-shop-web-00000000", **{LB_OWNER: "x"}), NO_UID),
+    "owner annotation of another cluster, another cluster name": (
+        allocated(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
+        CLUSTER,
     ),
 }
 
 
-@pytest.mark.parametrize(("load_balancer", "remedy"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
-def test_load_balancer_can_be_adopted_by_a_command(load_balancer: LoadBalancer, remedy: str) -> None:
-    (candidate,) = match_load_balancer([load_balancer], service(), CLUSTER).candidates
-    assert candidate.remedy == remedy
-    name = load_balancer.metadata.name
-    target = f"--overwrite -n vms loadbalancers.loadbalancer.harvesterhci.io {name}"
-    assert candidate.command == (
-        f"kubectl annotate {target} {LB_OWNER}=cluster-uid {LB_SERVICE_UID}={UID} && "
-        f"kubectl label {target} {LB_CLUSTER}=demo"
-    )
+PROOFS: dict[str, LoadBalancer] = {
+    "owner annotation": marked(),
+    "UID of the Service": load_balancer("x", labels=LABELS, annotations={LB_SERVICE_UID: UID}),
+    "UID of the Service by the Go provider": load_balancer("x", labels=LABELS, annotations={LB_SERVICE_UUID: UID}),
+}
+
+
+def told(found: LoadBalancer, concerned: Service, cluster: ClusterIdentity) -> str:
+    """Return who owns a load balancer, why, and what a user can do about it."""
+    match = match_load_balancer([found], concerned, cluster)
+    (candidate,) = match.candidates
+    assert candidate_of(found, concerned, cluster).owner is candidate.owner
+    conflict = " (conflict)" if match.foreign else ""
+    lines = [f"{candidate.owner.name}{conflict}: {candidate.reason}", candidate.remedy, candidate.command]
+    return "\n".join(line for line in lines if line)
+
+
+def test_owner() -> None:
+    rows = {
+        **{name: told(found, service(), cluster) for name, (found, cluster) in ROWS.items()},
+        **{f"proven by: {name}": told(found, service(), CLUSTER) for name, found in PROOFS.items()},
+        **{
+            f"the Service has its address: {name}": told(found, served(), cluster)
+            for name, (found, cluster) in WITH_ITS_ADDRESS.items()
+        },
+    }
+    assert differing("owners", rows) == []
 
 
 def test_adoption_next_to_a_load_balancer_in_use_deletes_that_first() -> None:
     claims = match_load_balancer([allocated(), of_go("demo-shop-web-00000000")], service(), CLUSTER).candidates
     assert f"stop the controller, delete load balancer {LB_NAME} in Harvester, and adopt it" in claims[1].remedy
-
-
-NOT_ADOPTABLE: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
-    "ours": (marked(), CLUSTER),
-    "own UID unknown": (of_go("demo-shop-web-00000000"), NO_UID),
-    "no labels": (of_go("something", None), CLUSTER),
-}
-
-
-@pytest.mark.parametrize(("load_balancer", "cluster"), NOT_ADOPTABLE.values(), ids=NOT_ADOPTABLE.keys())
-def test_load_balancer_that_cannot_be_adopted_has_no_command(
-    load_balancer: LoadBalancer, cluster: ClusterIdentity
-) -> None:
-    (candidate,) = match_load_balancer([load_balancer], service(), cluster).candidates
-    assert candidate.command == ""
-
-
-CONCERNS: dict[str, tuple[LoadBalancer, Service, bool]] = {
-    "this cluster's name": (marked(name="x", annotations={LB_OWNER: "other"}), service(), True),
-    "another name, no conflict": (
-        marked(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
-        service(),
-        False,
-    ),
-    "another name, the name of the load balancer": (
-        marked(labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
-        service(),
-        True,
-    ),
-    "another name, the address of the Service": (
-        allocated(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
-        served(),
-        True,
-    ),
-    "unproven": (of_go("demo-shop-web-00000000"), service(), False),
-}
-
-
-@pytest.mark.parametrize(("load_balancer", "concerned", "expected"), CONCERNS.values(), ids=CONCERNS.keys())
-def test_load_balancer_of_another_owner_concerns_the_service(
-    load_balancer: LoadBalancer, concerned: Service, *, expected: bool
-) -> None:
-    assert bool(match_load_balancer([load_balancer], concerned, CLUSTER).foreign) is expected
 
 
 def test_load_balancers_that_are_deleted_with_the_service() -> None:
