@@ -66,12 +66,15 @@ def description(plan: Plan) -> str:
     if plan.delay is not None:
         parts.append(f"again after {plan.delay:g} s")
     lines = ["; ".join(parts)]
-    lines += [f"write {_text(plan.write)}"] if plan.write else []
-    lines += [f"then {_text(plan.then)}"] if plan.then else []
+    lines += [f"write {text_of(plan.write)}"] if plan.write else []
+    lines += [f"then {text_of(plan.then)}"] if plan.then else []
     return "\n".join(lines)
 
 
-def _text(write: object) -> str:
+def text_of(write: object) -> str:
+    """Return a short write as text; empty for None."""
+    if write is None:
+        return ""
     if isinstance(write, str):
         return write
     return json.dumps(write, sort_keys=True, default=str).replace(PREFIX, "")
