@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service, ServiceCondition
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.desired import Finalizer, PatchService, virtual_ip_ingress
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
 from tests.support.builders import ADDRESS, SUPPRESSED, UID, allocated, marked, served, service
+from tests.unit.plan.service.outcomes import differing, text_of
 from tests.unit.plan.service.snapshots import WAITING, WITHDRAWN, plan
 
 PORTS: Final = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
@@ -30,7 +31,7 @@ READY_DOCUMENT: Final = {
 }
 FAILED: Final = replace(READY, status="False", reason="PoolExhausted", message="No free address")
 
-PATCHES: dict[str, tuple[Service, ServiceFields, dict[str, Any]]] = {
+PATCHES: dict[str, tuple[Service, ServiceFields]] = {
     "no difference": (
         served(),
         ServiceFields(
@@ -39,109 +40,51 @@ PATCHES: dict[str, tuple[Service, ServiceFields, dict[str, Any]]] = {
             ingress=virtual_ip_ingress(ADDRESS, service()),
             condition=ConditionChange(READY),
         ),
-        {},
     ),
-    "one annotation of two": (
-        service(annotations={"a": "1"}),
-        ServiceFields(annotations={"a": "1", "b": ""}),
-        {"metadata": {"annotations": {"b": ""}}},
-    ),
-    "removed annotation": (
-        service(annotations={"a": "1"}),
-        ServiceFields(annotations={"a": None, "b": None}),
-        {"metadata": {"annotations": {"a": None}}},
-    ),
-    "removed label": (
-        service(labels={"a": "1"}),
-        ServiceFields(labels={"a": None, "b": None, "c": "2"}),
-        {"metadata": {"labels": {"a": None, "c": "2"}}},
-    ),
+    "one annotation of two": (service(annotations={"a": "1"}), ServiceFields(annotations={"a": "1", "b": ""})),
+    "removed annotation": (service(annotations={"a": "1"}), ServiceFields(annotations={"a": None, "b": None})),
+    "removed label": (service(labels={"a": "1"}), ServiceFields(labels={"a": None, "b": None, "c": "2"})),
     "kube-vip ignores the Service, unless another client set an address": (
         service(),
         ServiceFields(annotations=SUPPRESSED),
-        {"metadata": {"annotations": SUPPRESSED, "resourceVersion": "7"}},
     ),
     "kube-vip ignores the Service already": (
         service(annotations=SUPPRESSED),
         ServiceFields(annotations={**SUPPRESSED, "a": "1"}),
-        {"metadata": {"annotations": {"a": "1"}}},
     ),
     "an annotation, unless the Service changed": (
         service(),
         ServiceFields(annotations={"a": "1"}, requires_version=True),
-        {"metadata": {"annotations": {"a": "1"}, "resourceVersion": "7"}},
     ),
-    "removed status, unless the Service changed": (
-        served(),
-        ServiceFields(ingress=(), requires_version=True),
-        {"metadata": {"resourceVersion": "7"}, "status": {"loadBalancer": {"ingress": None}}},
-    ),
+    "removed status, unless the Service changed": (served(), ServiceFields(ingress=(), requires_version=True)),
     "condition alone, whether the Service changed or not": (
         service(),
         ServiceFields(condition=ConditionChange(READY), requires_version=True),
-        {"status": {"conditions": [READY_DOCUMENT]}},
     ),
     "no difference, unless the Service changed": (
         service(annotations={"a": "1"}),
         ServiceFields(annotations={"a": "1"}, requires_version=True),
-        {},
     ),
-    "kube-vip must not ignore a withdrawal": (
-        served(),
-        ServiceFields(annotations={KUBE_VIP_ADDRESSES: ""}),
-        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}},
-    ),
+    "kube-vip must not ignore a withdrawal": (served(), ServiceFields(annotations={KUBE_VIP_ADDRESSES: ""})),
     "finalizer next to others, unless they changed": (
         service(finalizers=["x/y"]),
         ServiceFields(finalizer=Finalizer.ADD),
-        {"metadata": {"finalizers": ["x/y", SERVICE_FINALIZER], "resourceVersion": "7"}},
     ),
-    "finalizer that is present": (service(ours=True), ServiceFields(finalizer=Finalizer.ADD), {}),
-    "finalizer that is kept": (service(), ServiceFields(), {}),
-    "removed finalizer": (
-        service(finalizers=["x/y"], ours=True),
-        ServiceFields(finalizer=Finalizer.REMOVE),
-        {"metadata": {"finalizers": ["x/y"], "resourceVersion": "7"}},
-    ),
-    "removed finalizer that is absent": (
-        service(finalizers=["x/y"]),
-        ServiceFields(finalizer=Finalizer.REMOVE),
-        {},
-    ),
+    "finalizer that is present": (service(ours=True), ServiceFields(finalizer=Finalizer.ADD)),
+    "finalizer that is kept": (service(), ServiceFields()),
+    "removed finalizer": (service(finalizers=["x/y"], ours=True), ServiceFields(finalizer=Finalizer.REMOVE)),
+    "removed finalizer that is absent": (service(finalizers=["x/y"]), ServiceFields(finalizer=Finalizer.REMOVE)),
     "status with all ports in order": (
         service(ports=PORTS),
         ServiceFields(ingress=virtual_ip_ingress(ADDRESS, service(ports=PORTS))),
-        {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": PORTS}]}}},
     ),
-    "removed status": (served(), ServiceFields(ingress=()), {"status": {"loadBalancer": {"ingress": None}}}),
-    "removed status that is absent": (service(), ServiceFields(ingress=()), {}),
-    "first condition": (
-        service(),
-        ServiceFields(condition=ConditionChange(READY)),
-        {"status": {"conditions": [READY_DOCUMENT]}},
-    ),
-    "another message keeps the time": (
-        served(),
-        ServiceFields(condition=ConditionChange(replace(READY, message="x"))),
-        {"status": {"conditions": [{**READY_DOCUMENT, "message": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}},
-    ),
-    "another status": (
-        served(),
-        ServiceFields(condition=ConditionChange(FAILED)),
-        {
-            "status": {
-                "conditions": [
-                    {**READY_DOCUMENT, "status": "False", "reason": "PoolExhausted", "message": "No free address"}
-                ]
-            }
-        },
-    ),
-    "removed condition": (
-        served(),
-        ServiceFields(condition=ConditionChange(None)),
-        {"status": {"conditions": [{"$patch": "delete", "type": LOAD_BALANCER_READY}]}},
-    ),
-    "removed condition that is absent": (service(), ServiceFields(condition=ConditionChange(None)), {}),
+    "removed status": (served(), ServiceFields(ingress=())),
+    "removed status that is absent": (service(), ServiceFields(ingress=())),
+    "first condition": (service(), ServiceFields(condition=ConditionChange(READY))),
+    "another message keeps the time": (served(), ServiceFields(condition=ConditionChange(replace(READY, message="x")))),
+    "another status": (served(), ServiceFields(condition=ConditionChange(FAILED))),
+    "removed condition": (served(), ServiceFields(condition=ConditionChange(None))),
+    "removed condition that is absent": (service(), ServiceFields(condition=ConditionChange(None))),
     "everything in one patch": (
         service(),
         ServiceFields(
@@ -151,22 +94,13 @@ PATCHES: dict[str, tuple[Service, ServiceFields, dict[str, Any]]] = {
             ingress=virtual_ip_ingress(ADDRESS, service()),
             condition=ConditionChange(READY),
         ),
-        {
-            "metadata": {
-                "annotations": {"a": "1"},
-                "labels": {"b": "2"},
-                "finalizers": [SERVICE_FINALIZER],
-                "resourceVersion": "7",
-            },
-            "status": {"loadBalancer": {"ingress": [INGRESS]}, "conditions": [READY_DOCUMENT]},
-        },
     ),
 }
 
 
-@pytest.mark.parametrize(("before", "fields", "patch"), PATCHES.values(), ids=PATCHES.keys())
-def test_patch(before: Service, fields: ServiceFields, patch: dict[str, Any]) -> None:
-    assert service_patch(before, fields) == patch
+def test_patch() -> None:
+    rows = {name: text_of(service_patch(before, fields)) for name, (before, fields) in PATCHES.items()}
+    assert differing("patches", rows) == []
 
 
 STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
