@@ -9,11 +9,8 @@ from harvester_ccm.kube.write_limit import WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
-    KUBE_VIP_LEASE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
@@ -296,66 +293,6 @@ async def test_service_cannot_keep_a_node_from_its_address(fields: dict[str, Any
     vm = machine("w1")
     async with program.live():
         await asyncio.sleep(60)
-        world.boot(vm, TAKEN)
-        world.join(vm.name, system_uuid=vm.system_uuid)
-        await initialised(world, [vm.name])
-        assert f"InternalIP {TAKEN}" in world.addresses(vm.name)
-
-
-FLIPS: dict[str, dict[str, Any]] = {
-    "annotation": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: TAKEN}}},
-    "annotation and field": {
-        "metadata": {"annotations": {KUBE_VIP_ADDRESSES: TAKEN}},
-        "spec": {"loadBalancerIP": TAKEN},
-    },
-    "annotation, withdrawn": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "w1"}}},
-}
-"""What a tenant can write again and again to a Service that is served."""
-
-
-@pytest.mark.parametrize("flip", FLIPS.values(), ids=FLIPS.keys())
-@pytest.mark.security("Harvester never gives it the address of another Service")
-@jumping_time
-async def test_service_that_is_served_cannot_keep_a_node_from_its_address(flip: dict[str, Any]) -> None:
-    world = NodeWorld()
-    world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
-    harvester.first = 100
-    program = Program(guest, harvester, CLUSTER.name, "--controllers=*", namespace=NAMESPACE)
-    program.create("web")
-    vm = machine("w1")
-    async with program.live():
-        await until(lambda: program.condition().get("status") == "True", seconds=60)
-        program.change(**flip)
-        await asyncio.sleep(1)
-        world.boot(vm, TAKEN)
-        world.join(vm.name, system_uuid=vm.system_uuid)
-        for _ in range(20):
-            program.change(**flip)
-            await asyncio.sleep(25)
-        assert world.taints(vm.name) == []
-        assert f"InternalIP {TAKEN}" in world.addresses(vm.name)
-        assert "NoAddress" not in world.told(vm.name)
-
-
-NOTES_OF_KUBE_VIP = {KUBE_VIP_LEASE: TAKEN, KUBE_VIP_HOST: "w0"}
-"""What kube-vip writes with a lease, as a tenant can write it before there is one."""
-
-
-@pytest.mark.security("Harvester never gives it the address of another Service")
-@jumping_time
-async def test_lease_that_a_tenant_notes_keeps_no_node_from_its_address() -> None:
-    world = NodeWorld()
-    world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, CLUSTER.name, "--controllers=*", namespace=NAMESPACE)
-    program.put(service(annotations={IPAM: "dhcp"}))
-    vm = machine("w1")
-    async with program.live():
-        await until(lambda: program.annotations().get(KUBE_VIP_ADDRESSES) == DHCP_ADDRESS, seconds=60)
-        program.change(metadata={"annotations": NOTES_OF_KUBE_VIP})
-        await asyncio.sleep(10)
-        # Without the annotation, kube-vip would read the status.
-        program.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: None}})
-        await asyncio.sleep(1)
         world.boot(vm, TAKEN)
         world.join(vm.name, system_uuid=vm.system_uuid)
         await initialised(world, [vm.name])

@@ -216,6 +216,30 @@ async def test_virtual_ip_is_no_node_address(server: str, collection: str, item:
         await until(lambda: f"ExternalIP {VIP}" in scene.addresses("w1"), DEFAULTS.status_period)
 
 
+@pytest.mark.parametrize(
+    ("server", "collection", "item", "path"),
+    [
+        pytest.param("harvester_server", BALANCER, LOAD_BALANCER, "/loadbalancers", id="load balancers"),
+        pytest.param("guest_server", SERVICE, ANNOUNCED, "/services", id="Services"),
+    ],
+)
+@jumping_time
+async def test_new_node_waits_until_the_virtual_ips_are_listed(
+    server: str, collection: str, item: Document | Service, path: str
+) -> None:
+    scene = NodeWorld()
+    allocator: MemoryServer = getattr(scene, server)
+    allocator.put(collection, item)
+    allocator.delay = lambda call: 5.0 if call.path.endswith(path) else 0.002
+    scene.boot(ZONED)
+    scene.report_lists(ZONED, [VIP, "10.0.0.1"])
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        assert "InternalIP 10.0.0.1" in scene.addresses("w1")
+        assert not any(VIP in address for address in scene.addresses("w1"))
+
+
 @pytest.mark.parametrize("is_restored", [True, False], ids=["and the controller restores it", "just now"])
 @jumping_time
 async def test_address_that_another_program_wrote_to_a_service_blocks_no_new_node(*, is_restored: bool) -> None:
