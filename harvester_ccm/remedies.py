@@ -153,6 +153,21 @@ def credential_hint(cluster: str, account: str = "") -> str:
     )
 
 
+_ROLES: Final = {"leases": "leader-election", "configmaps": "network-mapping"}
+"""Ends of the names of Roles, which grant the permissions on one object of kube-system."""
+
+
+def guest_rbac_hint(resource: str = "") -> str:
+    """Return how to grant the controller its permissions in the guest cluster on a resource, such as ``leases``."""
+    roles = "ClusterRole and ClusterRoleBinding harvester-cloud-provider"
+    if resource in _ROLES:
+        roles = f"Role and RoleBinding harvester-cloud-provider-{_ROLES[resource]} of namespace kube-system"
+    return (
+        f"{roles} grant it: check that both exist, and that the binding names the account. The manifest and the chart "
+        "(values rbac.create, rbac.nodeDeletion, rbac.endpointSlices) contain them: apply that of this version again"
+    )
+
+
 def rbac_hint(namespace: str) -> str:
     """Return how to grant the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
 

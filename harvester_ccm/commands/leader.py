@@ -11,9 +11,12 @@ from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReaso
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import KubeError, NotFound
+from harvester_ccm.kube.errors import Forbidden, KubeError, NotFound
 from harvester_ccm.kube.holder import program_of_holder
+from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, ask_review
+from harvester_ccm.kube.tokens import token_claims
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
+from harvester_ccm.remedies import guest_rbac_hint
 
 _LONGEST_RENEWAL: Final = 60.0
 """Seconds between two renewals by any holder that works, whatever duration it writes into the Lease."""
@@ -27,6 +30,8 @@ _OTHER_LEADER: Final = (
 )
 OTHERS_COMMAND: Final = "kubectl get deployments,daemonsets,pods -A -o wide | grep cloud-provider"
 """The Go provider is one of these."""
+_ACCOUNT: Final = "kube-system/harvester-cloud-provider"
+"""ServiceAccount of the chart and of the manifests."""
 _NOT_RECONCILED: Final = (
     "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; if one crashes, "
     "its log has the cause (kubectl logs); if one runs, delete it, and it is started again"
@@ -55,12 +60,13 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     spec = LeaseSpec() if isinstance(lease, KubeError) else lease.spec
     since = ""
     if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
-        return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", str(lease)),)))]
+        text = f"{lease}. {guest_rbac_hint(LEASES.plural)}" if isinstance(lease, Forbidden) else str(lease)
+        return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", text),)))]
     if not spec.holder_identity:
-        text = f"No replica of the controller leads. {_NOT_RECONCILED}"
+        text = f"No replica of the controller leads. {await _not_permitted(guest, election, lease)}{_NOT_RECONCILED}"
         reason = StatusReason("NoLeader", text, PODS_COMMAND)
     elif _is_doubtful(lease, election) and lease == before:
-        reason = _not_renewed(spec, election)
+        reason = _not_renewed(spec, election, await _not_permitted(guest, election, lease))
         since = spec.renew_time or ""
         spec = LeaseSpec()
     elif isinstance(lease, Lease) and not program_of_holder(lease, LEASE_HOLDER):
@@ -70,12 +76,36 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
 
 
-def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings) -> StatusReason:
+async def _not_permitted(guest: ApiClient, election: LeaderElectionSettings, lease: Lease | KubeError) -> str:
+    """Return which permission for the Lease the account of the controller lacks; empty if it is not known.
+
+    The account is that of this credential, as in the pod of the controller, or else that of the chart and manifests.
+    """
+    _, own_account = token_claims(guest.credentials.token.get())
+    namespace, _, name = (own_account or _ACCOUNT).partition("/")
+    subject = {
+        "user": f"system:serviceaccount:{namespace}:{name}",
+        "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"],
+    }
+    attributes = {"group": LEASES.group, "resource": LEASES.plural, "namespace": election.namespace, "verb": "create"}
+    if isinstance(lease, Lease):
+        attributes |= {"verb": "update", "name": election.name}
+    kind = ACCESS_REVIEWS if own_account else SUBJECT_ACCESS_REVIEWS
+    question = {"resourceAttributes": attributes, **({} if own_account else subject)}
+    answer = await request_or_error(ask_review(guest, kind, question))
+    if isinstance(answer, KubeError) or answer.allowed:
+        return ""
+    return (
+        f"ServiceAccount {namespace}/{name} may not {attributes['verb']} the Lease: {guest_rbac_hint(LEASES.plural)}. "
+    )
+
+
+def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings, not_permitted: str) -> StatusReason:
     """Return the problem of a Lease whose holder is gone: with a long duration, it keeps others waiting."""
     text = f"{spec.holder_identity} has not renewed the Lease and does not lead."
     duration = spec.lease_duration_seconds or 0
     if duration <= _LONGEST_RENEWAL:
-        return StatusReason(LEASE_EXPIRED, f"{text} {_NOT_RECONCILED}", PODS_COMMAND)
+        return StatusReason(LEASE_EXPIRED, f"{text} {not_permitted}{_NOT_RECONCILED}", PODS_COMMAND)
     text += f" It has a duration of {duration} s, for which no other replica leads. If that process is gone, delete it"
     return StatusReason(LEASE_EXPIRED, text, f"kubectl -n {election.namespace} delete lease {election.name}")
 

@@ -64,7 +64,7 @@ from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
 from harvester_ccm.plan.service.request import read_request
-from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, remedy_of
+from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, guest_rbac_hint, rbac_hint, remedy_of
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
@@ -209,11 +209,11 @@ async def check_permissions(client: ApiClient, where: str, settings: Settings, u
     used = permissions_of(where, settings)
     granted = await asyncio.gather(*(request_or_error(_is_granted(client, where, one, settings)) for one in used))
     who = f"to {user}" if user else "to the user of the kubeconfig"
-    grantee = f"{who}: install the chart of this version, or add it to its ClusterRole"
-    if where == HARVESTER:
-        grantee = f"{who}: {rbac_hint(client.namespace)}"
-    reviewed = groupby(zip(used, granted, strict=True), key=lambda pair: pair[0].title)
-    return [Check(where, title, *_judged(list(pairs), grantee)) for title, pairs in reviewed]
+    checks = []
+    for title, pairs in groupby(zip(used, granted, strict=True), key=lambda pair: pair[0].title):
+        hint = rbac_hint(client.namespace) if where == HARVESTER else guest_rbac_hint(title)
+        checks.append(Check(where, title, *_judged(list(pairs), f"{who}: {hint}")))
+    return checks
 
 
 async def _is_granted(client: ApiClient, where: str, permission: Permission, settings: Settings) -> bool:

@@ -31,6 +31,7 @@ from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, 
 from harvester_ccm.kube.errors import (
     CertificateNotValid,
     CredentialError,
+    Forbidden,
     KubeError,
     NotTrusted,
     ProxyFailed,
@@ -41,7 +42,7 @@ from harvester_ccm.kube.errors import (
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
-from harvester_ccm.remedies import PROXY_REMEDY, remedy_of
+from harvester_ccm.remedies import PROXY_REMEDY, guest_rbac_hint, remedy_of
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code that shells report after Ctrl-C."""
@@ -281,6 +282,8 @@ def _report_failure(error: KubeError) -> None:
         fix = ". Correct the file, or create a new one (generate_addon.sh, or Rancher)"
     elif isinstance(error, Unauthorized):
         fix = f". {remedy_of(error)}"
+    elif isinstance(error, Forbidden) and error.cluster == "guest" and error.is_of_account:
+        fix = f". {guest_rbac_hint()}"
     elif isinstance(error, Unreachable) and error.cluster == "guest":
         fix = f". {guest_fix(error)}"
     is_explained = not error.cluster or isinstance(error, Unauthorized)

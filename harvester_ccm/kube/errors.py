@@ -137,6 +137,11 @@ class Forbidden(ApiError):
         return _namespace_without_permission(self.answer.message)
 
     @property
+    def is_of_account(self) -> bool:
+        """Whether a ServiceAccount lacks the permission."""
+        return bool(_namespace_of_account(self.answer.message))
+
+    @property
     def account_namespace(self) -> str:
         """Namespace of the ServiceAccount that lacks a permission in a namespace; empty for another user."""
         return _namespace_of_account(self.answer.message) if self.namespace else ""

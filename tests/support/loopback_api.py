@@ -30,6 +30,8 @@ class LoopbackApi:
     """API groups and their versions, or API versions and their resources."""
     rules: list[Json] = field(default_factory=list)
     """What the client may do, as it is reviewed."""
+    denied: frozenset[str] = frozenset()
+    """Verbs and resources of access reviews that are not allowed."""
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Method and path to status and message of a refusal."""
     refusal: tuple[int, str] | None = None
@@ -53,7 +55,9 @@ class LoopbackApi:
             names = self.groups[path.removeprefix("/apis/")]
             return 200, {"versions": [{"version": one} for one in names], "resources": [{"name": one} for one in names]}
         if method == "POST":
-            review = {"userInfo": {"username": "tester"}, "allowed": True, "resourceRules": self.rules}
+            asked = body.get("spec", {}).get("resourceAttributes", {})
+            is_allowed = f"{asked.get('verb')} {asked.get('resource')}" not in self.denied
+            review = {"userInfo": {"username": "tester"}, "allowed": is_allowed, "resourceRules": self.rules}
             return 201, {**body, "status": review}
         return self._read(path)
 

@@ -10,8 +10,9 @@ import pytest
 
 from harvester_ccm.commands.checks import CHECKS
 from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER
+from tests.support.loopback_api import TOKEN, LoopbackApi, two_clusters
 from tests.support.offline import json_web_token
-from tests.unit.commands import objects
+from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_status import balancer, not_ready, ready_node, served
 
@@ -186,6 +187,34 @@ def test_holder_of_the_lease_that_is_another_program_is_a_problem(
         assert "w1_x holds the Lease and is not harvester-ccm" in found[0]["message"]
         assert found[0]["command"].startswith("kubectl get deployments,daemonsets")
         assert [row["reason"] for row in problems if row["object"] == "Service shop/web"] == ["NoLeader"]
+
+
+@pytest.mark.parametrize(
+    ("lease", "denied"),
+    [(objects.lease(seconds=7200), "update"), (objects.lease(holder="", mark=""), "update"), (None, "create")],
+)
+def test_missing_permission_for_the_lease_is_named(
+    run: Runner, tmp_path: Path, lease: Json | None, denied: str
+) -> None:
+    """In the pod of the controller, a command has its credential; elsewhere, the usual account is asked for."""
+    stored = [objects.home()]
+    if lease is not None:
+        spec = {**lease["spec"], "leaseDurationSeconds": 15}
+        stored.append({**lease, "spec": spec})
+    guest = LoopbackApi(stored, clusters.GUEST_GROUPS, denied=frozenset({f"{denied} leases"}))
+    harvester = LoopbackApi([], clusters.HARVESTER_GROUPS)
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        flags.append("--leader-elect-retry-period=100ms")
+        of_others = run("status", "-o", "json", *flags).document["problems"][0]["message"]
+        file = tmp_path / "kubeconfig"
+        claims = {"sub": "system:serviceaccount:kube-system:harvester-cloud-provider"}
+        file.write_text(file.read_text().replace(TOKEN, json_web_token(claims)))
+        message = run("status", "-o", "json", *flags).document["problems"][0]["message"]
+    expected = (
+        f"ServiceAccount kube-system/harvester-cloud-provider may not {denied} the Lease: Role and RoleBinding "
+        "harvester-cloud-provider-leader-election of namespace kube-system grant it"
+    )
+    assert (expected in message, expected in of_others) == (True, True)
 
 
 NO_FAULTS: Final[dict[str, Row]] = {

@@ -121,6 +121,17 @@ def test_services_that_cannot_be_listed(run: Runner, outage: Outage, words: str)
     assert result.err == f"harvester-ccm: error: guest cluster: services is forbidden\nharvester-ccm: {HINT}"
 
 
+def test_services_that_the_controller_cannot_list(run: Runner, outage: Outage) -> None:
+    account = "system:serviceaccount:kube-system:harvester-cloud-provider"
+    text = (
+        f'services is forbidden: User "{account}" cannot list resource "services" in API group "" at the cluster scope'
+    )
+    outage.guest.refusals["GET /api/v1/services"] = 403, text
+    result = run("status", *outage.flags)
+    remedy = "ClusterRole and ClusterRoleBinding harvester-cloud-provider grant it: check that both exist"
+    assert f"error: guest cluster: {text}. {remedy}" in result.err
+
+
 def test_cleanup_reports_the_error_of_harvester(run: Runner, outage: Outage) -> None:
     words = "cleanup", "--cluster-name=gone", *outage.flags[1:]
     outage.harvester.refusal = 403, "loadbalancers is forbidden, Authorization: Bearer abc123def456"
