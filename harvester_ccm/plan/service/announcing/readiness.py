@@ -155,13 +155,15 @@ def _not_announced(snapshot: ServiceSnapshot) -> EventMessage:
 
 
 def _checks(snapshot: ServiceSnapshot) -> str:
-    """Return what is worth a look, the most frequent cause first. Nothing of it is asserted."""
+    """Return what is worth a look, the most likely cause first. Nothing of it is asserted."""
     service = snapshot.service
     checks = ["that the kube-vip Pods run"]
     if service.spec.load_balancer_class is None:
         checks.append("that its settings svc_namespace and lb_class_only do not exclude the Service")
     else:
-        checks.append(f"that it serves class {LOAD_BALANCER_CLASS} (lb_class_name; chart: kube-vip.harvesterClass)")
+        # Of a Service with a class, kube-vip serves only that of its settings, by default none.
+        settings = "lb_class_name; chart: kube-vip.harvesterClass"
+        checks.insert(0, f"that kube-vip serves class {LOAD_BALANCER_CLASS} ({settings})")
     if is_local(service):
         checks.append(
             "that it runs on a node with a Pod of the Service and elects a node for each Service (chart: "
