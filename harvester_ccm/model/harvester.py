@@ -425,6 +425,7 @@ class VirtualMachineStatus(Model, frozen=True, kw_only=True):
     ready: bool = False
     created: bool = False
     printable_status: str = ""
+    conditions: tuple[Condition, ...] | None = None
 
 
 class VirtualMachine(Object, frozen=True, kw_only=True):

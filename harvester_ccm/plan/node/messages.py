@@ -67,7 +67,7 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "A provider ID cannot be changed: delete the Node to let it join with the new one",
     ),
     NodeReason.VM_NOT_RUNNING: Template(
-        "VM {vm} {state} in Harvester (status {status}), so {effect}", "{remedy}", "{command}"
+        "VM {vm} {state} in Harvester (status {status}), so {effect}", "{remedy}", "{command}", "{answer}"
     ),
     NodeReason.KUBELET_NOT_REPORTING: Template(
         "VM {vm} runs in Harvester (status {status}), but the kubelet of this Node does not report",

@@ -21,6 +21,13 @@ _CANNOT_RUN: Final = frozenset(
 )
 """``status.printableStatus`` of a VM that should run and cannot."""
 _STOPPED: Final = frozenset({"Stopped", "Stopping", "Terminating"})
+_OBSTACLES: Final = (
+    ("PodScheduled", "False"),
+    ("DataVolumesReady", "False"),
+    ("Failure", "True"),
+    ("Synchronized", "False"),
+)
+"""Type and status of the conditions of a VM and its instance that say why it cannot be started."""
 _FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -83,7 +90,21 @@ def not_running(vm: VM, effect: str) -> EventMessage:
         effect=effect,
         remedy=_REMEDIES.get(state, ""),
         command=_command(vm, state),
+        answer=_answer(vm, state),
     )
+
+
+def _answer(vm: VM, state: VMState) -> str:
+    """Return the words in which KubeVirt says why it cannot start the VM; empty if it says nothing."""
+    if state not in {VMState.CANNOT_RUN, VMState.CHANGING}:
+        return ""
+    of_instance = () if vm.vmi is None else vm.vmi.status.conditions
+    found = [*(of_instance or ()), *(vm.object.status.conditions or ())]
+    messages = {(condition.type, condition.status): condition.message for condition in reversed(found)}
+    for obstacle in _OBSTACLES:
+        if messages.get(obstacle):
+            return f"KubeVirt: {messages[obstacle]}"
+    return ""
 
 
 def not_reporting(vm: VM) -> EventMessage:

@@ -55,6 +55,21 @@ STOPPED = (
 )
 
 
+NO_ROOM = "0/3 nodes are available: 3 Insufficient memory."
+UNSCHEDULABLE = (
+    "VM vms/w1 cannot be started in Harvester (status ErrorUnschedulable), so this Node is not Ready. See the events "
+    f"of the VM in Harvester. KubeVirt: {NO_ROOM}"
+)
+
+
+def unschedulable_machine() -> Json:
+    """Return the VM of the Node, which no host of Harvester has room for."""
+    machine = objects.machine()
+    condition = {"type": "PodScheduled", "status": "False", "message": NO_ROOM}
+    machine["status"] = {"printableStatus": "ErrorUnschedulable", "created": True, "conditions": [condition]}
+    return machine
+
+
 def stopped_machine() -> Json:
     """Return the VM of the Node while it is stopped."""
     machine = objects.machine()
@@ -165,6 +180,10 @@ CASES: dict[str, tuple[list[Json], str]] = {
     "node of a stopped VM": (
         [not_ready("Unknown"), stopped_machine()],
         f"Node w1 Degraded VMNotRunning {STOPPED}: virtctl start w1 -n vms",
+    ),
+    "node of a VM that cannot be scheduled": (
+        [not_ready("Unknown"), unschedulable_machine()],
+        f"Node w1 Degraded VMNotRunning {UNSCHEDULABLE}",
     ),
     "new node of another provider": (
         [objects.node(providerID="k3s://w1")],
