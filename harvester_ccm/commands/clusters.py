@@ -25,7 +25,7 @@ from harvester_ccm.flags.settings import cluster_name_warning
 from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import Forbidden, KubeError
+from harvester_ccm.kube.errors import Forbidden, KubeError, NotServed, VersionNotServed
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
@@ -40,6 +40,7 @@ from harvester_ccm.model.core import (
     Service,
     endpoint_slice_selector,
 )
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
 from harvester_ccm.plan.node.match import vm_names
@@ -303,6 +304,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     }
     responses = await asyncio.gather(*map(request_or_error, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
+    found[LOAD_BALANCERS.plural] = await with_versions(harvester, LOAD_BALANCERS, found[LOAD_BALANCERS.plural])
     leases = found.pop(LEASES.plural)
     home = found[NAMESPACES.plural]
     uid = "" if isinstance(home, KubeError) else home.metadata.uid
@@ -336,13 +338,36 @@ class _ResourceList(Struct):
     resources: tuple[_Served, ...] = ()
 
 
+class _Version(Struct):
+    version: str = ""
+
+
+class _Group(Struct):
+    """The versions of an API group, from discovery."""
+
+    versions: tuple[_Version, ...] = ()
+
+
 _decode_resources: Final = msgspec.json.Decoder(_ResourceList).decode
+_decode_group: Final = msgspec.json.Decoder(_Group).decode
 
 
 async def served_resources(client: ApiClient, api_version: str) -> set[str] | KubeError:
     """Return the names of the resources that a server serves in an API version, or the error of the request."""
     found = await request_or_error(client.read(f"/apis/{api_version}", _decode_resources))
     return found if isinstance(found, KubeError) else {resource.name for resource in found.resources}
+
+
+async def with_versions(client: ApiClient, resource: Resource[Any], answer: T | KubeError) -> T | KubeError:
+    """Return an answer. A ``NotServed`` says in which other versions the server has the API group, if it has any."""
+    if not isinstance(answer, NotServed):
+        return answer
+    group = await request_or_error(client.read(f"/apis/{resource.group}", _decode_group))
+    versions = [] if isinstance(group, KubeError) else sorted(found.version for found in group.versions)
+    if not versions or resource.version in versions:
+        return answer
+    text = f"{resource.group} is served in {abbreviate(versions)}, and {resource.version} is needed"
+    return VersionNotServed(replace(answer.answer, message=text))
 
 
 async def is_harvester(client: ApiClient) -> bool:

@@ -38,6 +38,7 @@ from harvester_ccm.commands.clusters import (
     rights_in,
     served_resources,
     sign_of_life,
+    with_versions,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, guest_fix, row
@@ -62,7 +63,12 @@ from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
-from harvester_ccm.plan.service.messages import RESTART_WEBHOOK, WEBHOOK_AWAY, remedy_of_rejection
+from harvester_ccm.plan.service.messages import (
+    RESTART_WEBHOOK,
+    WEBHOOK_AWAY,
+    harvester_unavailable,
+    remedy_of_rejection,
+)
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, guest_rbac_hint, rbac_hint, remedy_of
 
@@ -479,10 +485,11 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
 
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
-    needed = (LOAD_BALANCERS, VIRTUAL_MACHINES)
-    answers = await asyncio.gather(*(served_resources(client, resource.api_version) for resource in needed))
     missing: list[str] = []
-    for resource, served in zip(needed, answers, strict=True):
+    for resource in (LOAD_BALANCERS, VIRTUAL_MACHINES):
+        served = await with_versions(client, resource, await served_resources(client, resource.api_version))
+        if isinstance(served, errors.VersionNotServed):
+            return Result.FAILED, str(served), harvester_unavailable(served).remedy
         if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
             return Result.FAILED, f"unknown: {served}", ""
         if isinstance(served, errors.NotServed) or resource.plural not in served:

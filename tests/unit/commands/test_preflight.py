@@ -253,6 +253,50 @@ def test_resource_that_harvester_does_not_serve_has_failed(run: Runner, tmp_path
     assert "webhook" not in found
 
 
+@pytest.mark.parametrize("version", ["v1alpha1", "v1"])
+def test_other_version_of_harvesters_api_is_named(run: Runner, tmp_path: Path, version: str) -> None:
+    kubevirt = clusters.HARVESTER_GROUPS["kubevirt.io/v1"]
+    groups = {"kubevirt.io/v1": kubevirt, "loadbalancer.harvesterhci.io": [version]}
+    path = "GET /apis/loadbalancer.harvesterhci.io/v1beta1"
+    away = dict.fromkeys([path, f"{path}/namespaces/{objects.VMS}/loadbalancers"], (404, "404 page not found"))
+    guest = LoopbackApi([objects.home(), objects.lease()], clusters.GUEST_GROUPS)
+    with two_clusters(guest, LoopbackApi([], groups, refusals=away), tmp_path, objects.VMS) as flags:
+        _, found = checks(run, flags)
+        (problem,) = run("status", "-o", "json", *flags).document["problems"]
+    text = f"loadbalancer.harvesterhci.io is served in {version}, and v1beta1 is needed"
+    assert found["API versions"] == ("failed", text)
+    cause = "Harvester serves loadbalancer.harvesterhci.io in another version than v1beta1. Harvester before 1.2"
+    assert problem["message"].startswith(cause)
+    assert problem["message"].endswith(f"Harvester: {text}")
+
+
+NOT_IN = "--management-network=default/dmz"
+OUTSIDE = "--node-ip-cidr=172.16.0.0/12"
+
+
+@pytest.mark.parametrize(
+    ("flag", "detail"),
+    [
+        (
+            NOT_IN,
+            "NoVMNetwork of w1, w2: VM vms/w1 has no interface in --management-network default/dmz; its VM networks",
+        ),
+        (
+            OUTSIDE,
+            "NoInternalIP of w1, w2: None of the VM's addresses on interface nic-0 (10.0.0.5) is inside --node-ip",
+        ),
+        ("--node-ip-cidr=10.0.0.0/8", ""),
+    ],
+)
+def test_flags_that_fit_no_node_are_a_warning(run: Runner, serve: ClusterServer, flag: str, detail: str) -> None:
+    one = objects.working_node("w1")
+    other = [*objects.working_node("w2")[:2], objects.instance("w2", ("eth0", "default/lan", ["10.0.0.6"]))]
+    other[0]["status"]["addresses"][0]["address"] = "10.0.0.6"
+    _, found = checks(run, [*serve(objects.home(), objects.lease(), *one, *other), flag])
+    assert found.get("Nodes", ("", ""))[0] == ("warning" if detail else "")
+    assert found.get("Nodes", ("", ""))[1].startswith(detail)
+
+
 def test_name_of_the_cluster_is_checked_when_it_is_not_given(run: Runner, serve: ClusterServer) -> None:
     named = objects.balancer("prod", address="10.0.0.7", annotations={LB_OWNER: objects.CLUSTER_UID})
     code, found = checks(run, unnamed(serve(objects.home(), objects.lease(), objects.node(), objects.machine(), named)))
