@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -42,7 +43,7 @@ from harvester_ccm.commands.clusters import (
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, guest_fix, row
-from harvester_ccm.commands.states import Line, StatusReason
+from harvester_ccm.commands.states import Line, StatusReason, node_status
 from harvester_ccm.config import Settings
 from harvester_ccm.kube import errors, reviews
 from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, LeaseSpec
@@ -321,9 +322,7 @@ async def _check_content(context: CommandContext, harvester: Reached, guest: Rea
         )
     elif not context.is_named:
         checks += _name_checks(clusters.settings)
-    checks += check_content(
-        clusters.store, is_named=not clusters.name_problem, lease=clusters.settings.leader_election.name
-    )
+    checks += check_content(clusters.store, clusters.settings, is_named=not clusters.name_problem)
     leader = await check_leader(clusters.settings, guest.client, lease, of_lease)
     checks.append(Check(GUEST, "leader election", *leader))
     return checks
@@ -556,16 +555,30 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], clus
     return Result.FAILED, text, fix
 
 
-def check_content(store: ClusterStore, *, is_named: bool = True, lease: str = "") -> Iterator[Check]:
-    """Yield the checks of Nodes and VMs, or why they cannot be read; ``is_named``: the cluster name is known.
-
-    ``lease`` is the name of the controller's Lease.
-    """
+def check_content(store: ClusterStore, settings: Settings, *, is_named: bool = True) -> Iterator[Check]:
+    """Yield the checks of Nodes and VMs, or why they cannot be read; ``is_named``: the cluster name is known."""
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
-    unreadable = (Result.SKIPPED, f"cannot be read: {error}", "")
-    yield Check("both", "Nodes and VMs", *(check_nodes(store, is_named=is_named) if error is None else unreadable))
+    if error is None:
+        yield Check("both", "Nodes and VMs", *check_nodes(store, is_named=is_named))
+        yield from _check_plans(store, settings)
+    else:
+        yield Check("both", "Nodes and VMs", Result.SKIPPED, f"cannot be read: {error}")
     if is_named and store.problem(SERVICES, NODES) is None:
-        yield from _check_faults(Seen(store, lease=lease))
+        yield from _check_faults(Seen(store, lease=settings.leader_election.name))
+
+
+def _check_plans(store: ClusterStore, settings: Settings) -> Iterator[Check]:
+    """Yield a warning for each reason in the plans of Nodes with a VM, such as a flag that fits no network of it."""
+    by_reason: dict[str, dict[str, EventMessage]] = {}
+    for node in store.nodes.all():
+        view, plan, _ = node_status(store, node, settings)
+        for event in (plan.waiting, *plan.events, *plan.events_after_write):
+            if view.match.vm is not None and event is not None and event.type == "Warning":
+                by_reason.setdefault(event.reason, {})[node.metadata.name] = event
+    for reason, events in by_reason.items():
+        first = events[min(events)]
+        detail = f"{reason} of {abbreviate(sorted(events))}: {first.cause}"
+        yield Check("both", "Nodes", Result.WARNING, detail, replace(first, cause="").message.lstrip(". "))
 
 
 def _check_faults(seen: Seen) -> Iterator[Check]:

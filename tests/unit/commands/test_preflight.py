@@ -104,7 +104,7 @@ CASES: dict[str, tuple[ClusterStore, str, Result, str, str]] = {
 
 @pytest.mark.parametrize(("found", "row", "result", "detail", "fix"), CASES.values(), ids=CASES.keys())
 def test_content(found: ClusterStore, row: str, result: Result, detail: str, fix: str) -> None:
-    check = next(one for one in check_content(found) if one.check == row)
+    check = next(one for one in check_content(found, SETTINGS) if one.check == row)
     assert (check.result, detail in check.detail, fix in check.fix) == (result, True, True), check
     assert bool(check.fix) == bool(fix)
 
