@@ -122,7 +122,7 @@ async def _read(context: CommandContext) -> Document:
             *_slow_servers(connection),
             *settings.warnings,
             *store.notes,
-            *_reports(about_lease, store.taken),
+            *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
             *service_notes(planned),
             *grouped("", ((fault.name, fault.text) for _, fault in find(hints=True))),
             *node_notes(planned_nodes),
@@ -148,9 +148,14 @@ def _namespace_notes(store: ClusterStore, namespace: str) -> Iterator[str]:
         yield f"No Service is in namespace {quoted(namespace)}; there are Services in: {abbreviate(known) or 'none'}"
 
 
-def _reports(events: Iterable[RecordedEvent], now: datetime) -> Iterator[str]:
-    """Yield what controllers report about themselves, with the age: one that was killed no longer ends it."""
+def _reports(events: Iterable[RecordedEvent], now: datetime, since: str) -> Iterator[str]:
+    """Yield what controllers report about themselves, with the age: one that was killed no longer ends it.
+
+    ``since``: when the leader began. A process for which an earlier report still holds repeats it.
+    """
     for event in events:
+        if (event.last_timestamp or "") < since:
+            continue
         # The clock of the controller can be ahead of this one.
         elapsed = age(event.last_timestamp, now) or "0s"
         yield f"{elapsed} ago the controller reported {event.reason}: {event.message}"

@@ -175,6 +175,16 @@ REPORTS: dict[str, tuple[list[partial[Json]], str]] = {
 }
 
 
+def test_report_before_the_leader_began_is_no_note_until_it_is_repeated(run: Runner, serve: ClusterServer) -> None:
+    """The process that wrote it was replaced, without the Event that ends it."""
+    lease = objects.lease()
+    lease["spec"]["acquireTime"] = time_text(datetime.now(UTC) - timedelta(seconds=100))
+    flags = serve(objects.home(), lease, report(FAILED, 200))
+    assert "the controller reported" not in run("status", *flags).out
+    flags = serve(objects.home(), lease, report(FAILED, 50))
+    assert "the controller reported" in run("status", *flags).out
+
+
 @pytest.mark.parametrize(("events", "elapsed"), REPORTS.values(), ids=REPORTS.keys())
 def test_what_a_controller_reports_about_itself_is_a_note_while_it_holds(
     run: Runner, serve: ClusterServer, events: list[partial[Json]], elapsed: str
