@@ -6,7 +6,7 @@ Nodes in each state is printed, too. Nothing is written.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -53,7 +53,7 @@ from harvester_ccm.commands.writes import FailedWrites, read_failed_writes
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
-from harvester_ccm.kube.errors import KubeError, NotServed
+from harvester_ccm.kube.errors import KubeError, NotServed, normalized_message
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.plan.service.messages import harvester_unavailable
@@ -63,6 +63,8 @@ NAMESPACE: Final = flag("namespace", "Only the Services of this namespace; Nodes
 ALL_NAMESPACES: Final = switch(
     "all-namespaces", "The Services of all namespaces, despite -n; this is the default.", shorthand="A"
 )
+SEPARATE_ROWS: Final = 3
+"""Problems with one cause that have a row each; more share one, although their texts differ."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -291,10 +293,7 @@ def _result(problems: int, *, has_notes: bool) -> str:
 
 def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:
     """Yield a table with the message below each row; objects with the same problem share a row."""
-    alike: dict[tuple[str, ...], list[Document]] = {}
-    for one in problems:
-        key = (one["object"].partition(" ")[0], one["state"], one["reason"], one["message"], one["command"])
-        alike.setdefault(key, []).append(one)
+    alike = list(_alike(list(problems)).values())
     rows = [
         {
             "object": same[0]["object"] + (f" and {len(same) - 1} more" if len(same) > 1 else ""),
@@ -303,9 +302,35 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
             "reason": same[0]["reason"],
             "command": same[0]["command"],
         }
-        for same in alike.values()
+        for same in alike
     ]
-    yield from table(rows, indent=2, below=[same[0]["message"] for same in alike.values()])
+    yield from table(rows, indent=2, below=[f"{same[0]['message']}{_others(same)}" for same in alike])
+
+
+def _alike(problems: Sequence[Document]) -> dict[tuple[str, ...], list[Document]]:
+    """Return the problems that share a row: those with one text, and many whose texts differ in names and numbers."""
+    cause_of = {id(problem): _cause_of(problem) for problem in problems}
+    numbers = Counter(cause_of.values())
+    rows: dict[tuple[str, ...], list[Document]] = {}
+    for problem in problems:
+        cause = cause_of[id(problem)]
+        text = () if numbers[cause] > SEPARATE_ROWS else (problem["message"], problem["command"])
+        rows.setdefault((*cause, *text), []).append(problem)
+    return rows
+
+
+def _cause_of(problem: Document) -> tuple[str, ...]:
+    kind, _, name = problem["object"].partition(" ")
+    return kind, problem["state"], problem["reason"], normalized_message(problem["message"].replace(name, ""))
+
+
+def _others(same: Sequence[Document]) -> str:
+    """Return the other objects of a row whose texts differ from the first one, in words that follow it."""
+    if all(problem["message"] == same[0]["message"] for problem in same):
+        return ""
+    names = abbreviate([problem["object"].partition(" ")[2] for problem in same[1:]])
+    text = f". Likewise: {names}; explain prints the text of each"
+    return f"{text}. Of {same[0]['object']}" if same[0]["command"] else text
 
 
 def age(since: str | None, now: datetime) -> str:

@@ -259,6 +259,18 @@ def test_pending_and_blocked_are_listed_before_degraded(run: Runner, serve: Clus
     assert result.out.endswith("6 problems.\n")
 
 
+def test_many_nodes_with_one_cause_share_a_row(run: Runner, serve: ClusterServer) -> None:
+    """Their texts differ in names and addresses. Up to three have a row each."""
+    for number in (3, 9):
+        nodes = [objects.node(f"w{n}", taints=[], providerID=f"harvester://uid-of-vm-w{n}") for n in range(number)]
+        result = run("status", *serve(objects.home(), objects.lease(), *nodes))
+        found = problems(result.out)
+        assert len(found) == (3 if number == 3 else 1)
+        assert result.out.endswith(f"{number} problems.\n")
+    assert found[0].startswith("Node w0 and 8 more Degraded VMNotFound No VM in namespace vms")
+    assert "Likewise: w1, w2, w3, w4, w5 and 3 more; explain prints the text of each" in found[0]
+
+
 def test_service_that_waits_counts_from_its_creation_and_first_says_what_for(run: Runner, serve: ClusterServer) -> None:
     waiting = not_updated_condition(objects.service(annotations={**HELD, HEALTH_CHECK_PORT: "9999"}))
     flags = serve(objects.home(), objects.lease(), waiting, balancer(address=""))
