@@ -8,11 +8,15 @@ allowed. An IPv4-mapped IPv6 address counts as the IPv4 address that it contains
 import ipaddress
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
 MAX_ADDRESS: Final = 64
 """Characters of the longest IP address, with the name of a network device as its zone."""
+_ANYWHERE: Final = ipaddress.IPv4Network("0.0.0.0/0")
+_WIDEST: Final = 12
+"""Prefix length of the largest range of cluster IPs."""
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -62,6 +66,31 @@ def parse_range(text: str) -> IPNetwork:
     if isinstance(address, ipaddress.IPv4Address):
         return ipaddress.IPv4Network((int(address), bits), strict=False)
     return ipaddress.IPv6Network((int(address), bits), strict=False)
+
+
+def ipv4_ranges(texts: Iterable[str]) -> list[ipaddress.IPv4Network]:
+    """Return the IPv4 addresses and ranges among texts."""
+    ranges: list[ipaddress.IPv4Network] = []
+    for text in texts:
+        with suppress(ValueError):
+            network = parse_range(text)
+            if isinstance(network, ipaddress.IPv4Network):
+                ranges.append(network)
+    return ranges
+
+
+def common_network(texts: Iterable[str]) -> list[ipaddress.IPv4Network]:
+    """Return the smallest IPv4 network with all these addresses and ranges; none if they are not of one cluster.
+
+    Kubernetes allocates from one range, of at most 20 bits for Services. The result is a part of that range.
+
+    >>> common_network(["10.43.0.1", "10.43.0.10", "fd00::1"]), common_network(["10.43.0.1", "172.16.0.1"])
+    ([IPv4Network('10.43.0.0/28')], [])
+    """
+    first, *others = ipv4_ranges(texts) or [_ANYWHERE]
+    while not all(other.subnet_of(first) for other in others):
+        first = first.supernet()
+    return [first] if first.prefixlen >= _WIDEST else []
 
 
 class RangeSet:

@@ -4,6 +4,7 @@ A plan is about one object that this controller writes. These faults are beside 
 what happens after an address was published, and when the credentials end.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,10 +18,21 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import Node, Service
-from harvester_ccm.model.event import abbreviate
+from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import LB_CLUSTER, LEASE_HOLDER, PRIMARY_SERVICE, SERVICE_ANNOTATIONS
-from harvester_ccm.plan.node.vms import own_vmis
+from harvester_ccm.names import (
+    IP_POOL,
+    LB_CLUSTER,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_NETWORK,
+    LEASE_HOLDER,
+    PRIMARY_SERVICE,
+    SERVICE_ANNOTATIONS,
+)
+from harvester_ccm.netip import address_in, common_network, ipv4_ranges
+from harvester_ccm.plan.node.facts import is_inside
+from harvester_ccm.plan.node.match import find_vm
+from harvester_ccm.plan.node.vms import networks_of, own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.seen import read_seen
@@ -73,6 +85,23 @@ _KEEP_ORPHAN: Final = (
     f"The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
     "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
     "that flag and create the Service again"
+)
+_OVERLAP_REMEDY: Final = (
+    "The IP pool {pool} contains addresses of a DHCP server, or static ones: give the VM another address, or exclude "
+    "the range of the pool from DHCP"
+)
+_INSIDE_REMEDY: Final = (
+    "Addresses of a pool must be free addresses of the network of the nodes. In Harvester create a pool with such a "
+    f"range, name it in annotation {IP_POOL} of the Services, delete them and create them again"
+)
+_UNREACHABLE: Final = "Addresses there may not be reachable"
+_NODE_NETWORK_REMEDY: Final = (
+    "Set the kubelet's --node-ip (RKE2, K3s: node-ip) to the address in {network}, or --management-network={network} "
+    "of this controller"
+)
+_POOL_NETWORK_REMEDY: Final = (
+    "Set --management-network={network}, or name a pool of that network in annotation "
+    f"{IP_POOL}; then delete the Service and create it again"
 )
 NO_ENDPOINT: Final = "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then"
 NO_ENDPOINT_FIX: Final = "Check its Pods and its selector, or without a selector its EndpointSlice"
@@ -363,6 +392,64 @@ def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
     return note.node if note.status and note.read_address and not note.is_held else ""
 
 
+def _of_other_vms(seen: Seen) -> Iterator[Fault]:
+    """Yield the load balancers with the address of a VM that is no Node; one of a Node is not published at all."""
+    store = seen.store
+    nodes = {instance.metadata.key for instance in own_vmis(store)}
+    for instance in store.vmis.all():
+        own = {interface.addresses[0] for interface in instance.interfaces if interface.addresses}
+        for address in sorted(own if instance.metadata.key not in nodes else ()):
+            for load_balancer in store.load_balancers.by_index(VIRTUAL_IP, address):
+                cause = f"VM {instance.metadata.name} has address {address} as well"
+                remedy = _OVERLAP_REMEDY.format(pool=quoted(load_balancer.allocated_pool))
+                yield _of_load_balancer(load_balancer, cause, remedy)
+
+
+def _inside_cluster(seen: Seen) -> Iterator[Fault]:
+    """Yield the IP pools with an address inside a network of this cluster, for which the nodes have routes or rules."""
+    store = seen.store
+    pods = common_network(text for node in store.nodes.all() for text in node.spec.pod_cidrs)
+    cluster_ips = (address for service in store.services.all() for address in service.spec.cluster_ips)
+    services = ipv4_ranges(store.service_cidrs) or common_network(cluster_ips)
+    for kind, networks in {"Pods": pods, "Services (cluster IPs)": services}.items():
+        inside: dict[str, list[str]] = {}
+        for load_balancer in store.own_load_balancers():
+            address = address_in(load_balancer.allocated_ip)
+            if address is not None and is_inside(address, networks):
+                inside.setdefault(load_balancer.allocated_pool, []).append(load_balancer.allocated_ip)
+        for pool, addresses in inside.items():
+            ranges = abbreviate(list(map(str, networks)))
+            cause = f"Addresses inside the network of {kind} of this cluster, {ranges}: {abbreviate(sorted(addresses))}"
+            yield Fault(f"IP pool {pool}", cause, _INSIDE_REMEDY)
+
+
+def _other_networks(seen: Seen) -> Iterator[Fault]:
+    """Yield the Nodes and load balancers in another network than the InternalIPs of most Nodes, as one fault each."""
+    store = seen.store
+    found = {node.metadata.name: networks_of(node, find_vm(store, node).vm) for node in store.nodes.all()}
+    by_node = {name: networks for name, networks in found.items() if networks is not None}
+    used = Counter(networks.used for networks in by_node.values())
+    if not used:
+        return
+    usual = used.most_common(1)[0][0]
+    for node, networks in sorted(by_node.items()):
+        if networks.used != usual and usual in networks.attached:
+            cause = (
+                f"Its InternalIP is in network {networks.used}, that of most Nodes in {usual}, and its VM is in both. "
+                f"{_UNREACHABLE}"
+            )
+            yield Fault(f"Node {node}", cause, _NODE_NETWORK_REMEDY.format(network=usual), State.NONE)
+    for load_balancer in store.own_load_balancers():
+        chosen = load_balancer.metadata.annotation(LB_SELECT_NETWORK) or ""
+        is_requested = store.cluster.management_network or load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
+        if chosen and chosen not in used and not is_requested and not load_balancer.spec.ip_pool:
+            cause = (
+                f"Harvester chose IP pool {load_balancer.allocated_pool} for network {chosen}, that of the first "
+                f"interface of a VM, and the Nodes have their InternalIPs in {usual}. {_UNREACHABLE}"
+            )
+            yield _of_load_balancer(load_balancer, cause, _POOL_NETWORK_REMEDY.format(network=usual))
+
+
 def _ending_tokens(seen: Seen) -> Iterator[Fault]:
     """Yield the tokens that expire soon; a file is expected to be rotated before that."""
     for client in seen.clients:
@@ -433,6 +520,8 @@ CHECKS: Final = (
     Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
     Check("Orphaned", "orphans", _orphans),
     Check("NodeAddressPublished", "Service addresses", _node_addresses),
+    Check("AddressInClusterNetwork", "cluster networks", _inside_cluster),
+    Check("AddressInUse", "VM addresses", _of_other_vms),
     Check("SettingsIgnored", "labels", _labels_as_settings),
     Check("AddressShownTwice", "repeated addresses", _repeated_addresses),
     Check("AnnouncingNodeLost", "announcing nodes", _announcing_nodes, is_hint=True),
@@ -440,6 +529,7 @@ CHECKS: Final = (
     Check("LoadBalancerNotReady", "load balancers", _not_ready),
     Check("LoadBalancerDeleting", "deletions", _hanging_deletions),
     Check("InternalIPInUse", "InternalIPs", _shared_internal_ips, is_about_services=False, is_hint=True),
+    Check("OtherNetwork", "networks", _other_networks, is_about_services=False, is_hint=True),
     Check("LeftAddresses", "left addresses", _left_addresses, is_about_services=False, is_hint=True),
 )
 """All checks of the contents of both clusters."""

@@ -34,6 +34,7 @@ from harvester_ccm.model.core import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
     NODES,
+    SERVICE_CIDRS,
     SERVICE_LABEL,
     SERVICES,
     EndpointSlice,
@@ -168,6 +169,8 @@ class ClusterStore:
         """The endpoints of a Service by its key, if they were read."""
         self.leases: Sequence[Lease] = ()
         """Those beside the Lease of the controller; empty if they cannot be listed, as in its pod."""
+        self.service_cidrs: Sequence[str] = ()
+        """Ranges of cluster IPs; empty if they cannot be listed, as in the pod and before Kubernetes 1.33."""
         self.hostnames: Mapping[str, str] = {}
         """VM name to the host name that its guest agent reported."""
         self.taken = datetime.now(UTC)
@@ -301,11 +304,13 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
         NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),
         LEASES: guest.list(LEASES, namespace=settings.leader_election.namespace),
+        SERVICE_CIDRS: guest.list(SERVICE_CIDRS),
     }
     responses = await asyncio.gather(*map(request_or_error, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
     found[LOAD_BALANCERS.plural] = await with_versions(harvester, LOAD_BALANCERS, found[LOAD_BALANCERS.plural])
     leases = found.pop(LEASES.plural)
+    service_cidrs = found.pop(SERVICE_CIDRS.plural)
     home = found[NAMESPACES.plural]
     uid = "" if isinstance(home, KubeError) else home.metadata.uid
     inferred = ClusterName()
@@ -314,6 +319,8 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         settings = _renamed(settings, inferred.name)
     store = ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
     store.leases = () if isinstance(leases, KubeError) else leases.items
+    if isinstance(service_cidrs, Page):
+        store.service_cidrs = [text for entry in service_cidrs.items for text in entry.spec.cidrs]
     store.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
     return Clusters(store, settings, inferred.problem)
 

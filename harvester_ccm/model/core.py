@@ -128,6 +128,7 @@ class NodeSpec(Model, frozen=True, kw_only=True):
 
     provider_id: str = msgspec.field(default="", name="providerID")
     taints: tuple[Taint, ...] = ()
+    pod_cidrs: tuple[str, ...] = msgspec.field(default=(), name="podCIDRs")
 
 
 class NodeAddress(Model, frozen=True, kw_only=True):
@@ -181,6 +182,18 @@ class Node(Object, frozen=True, kw_only=True):
             if condition.type == "Ready":
                 return condition
         return None
+
+
+class ServiceCIDRSpec(Model, frozen=True, kw_only=True):
+    """``spec`` of a ServiceCIDR."""
+
+    cidrs: tuple[str, ...] = ()
+
+
+class ServiceCIDR(Object, frozen=True, kw_only=True):
+    """Ranges from which Services get their cluster IPs."""
+
+    spec: ServiceCIDRSpec = ServiceCIDRSpec()
 
 
 class ConfigMap(Object, frozen=True, kw_only=True):
@@ -305,6 +318,10 @@ def decode_endpoint_slice(source: bytes) -> EndpointSlice:
 
 SERVICES: Final = Resource("", "v1", "services", "Service", decode_service)
 NODES: Final = Resource("", "v1", "nodes", "Node", decode_node, namespaced=False)
+SERVICE_CIDRS: Final = Resource(
+    "networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", decoder(ServiceCIDR), namespaced=False
+)
+"""Served since Kubernetes 1.33."""
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decode_endpoint_slice)
 

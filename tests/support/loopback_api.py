@@ -84,6 +84,7 @@ _PLURALS = {
     "EndpointSlice": "endpointslices",
     "Lease": "leases",
     "Event": "events",
+    "ServiceCIDR": "servicecidrs",
     "IPPool": "ippools",
 }
 

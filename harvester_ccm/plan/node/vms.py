@@ -312,6 +312,26 @@ def usable_hostname(hostname: str) -> str:
     return name
 
 
+class NodeNetworks(Struct, frozen=True):
+    """The VM networks in which a Node is."""
+
+    used: str
+    """That of its InternalIP."""
+    attached: frozenset[str]
+
+
+def networks_of(node: Node, vm: VM | None) -> NodeNetworks | None:
+    """Return the VM networks of a Node; None if its VM does not report the InternalIP in any."""
+    if vm is None or vm.vmi is None:
+        return None
+    networks = {name: full_network(network, vm.vmi) for name, network in vm.vmi.spec.multus_networks.items()}
+    internal_ips = set(internal_ips_of(node))
+    for interface in vm.vmi.interfaces:
+        if interface.name in networks and not internal_ips.isdisjoint(interface.addresses):
+            return NodeNetworks(networks[interface.name], frozenset(networks.values()))
+    return None
+
+
 def full_network(network: str, vmi: VirtualMachineInstance) -> str:
     """Return a network as ``namespace/name``. A name without a namespace is in the namespace of the VM."""
     if "/" in network:

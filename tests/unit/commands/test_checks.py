@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.commands.checks import CHECKS
-from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER
+from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SELECT_NETWORK
 from tests.support.loopback_api import TOKEN, LoopbackApi, two_clusters
 from tests.support.offline import json_web_token
 from tests.unit.commands import clusters, objects
@@ -68,6 +68,46 @@ def of_vms(first: Sequence[str], second: Sequence[str] = ()) -> list[Json]:
     return [*one[:2], *two[:2], *vmis]
 
 
+def cluster_ip(address: str) -> Json:
+    """Return a Service of type ClusterIP."""
+    return objects.service(f"of-{address}", uid=address, type="ClusterIP", clusterIPs=[address, "fd00::1"])
+
+
+def service_cidr(*cidrs: str) -> Json:
+    """Return a ServiceCIDR."""
+    metadata = {"name": "kubernetes"}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": metadata,
+        "spec": {"cidrs": list(cidrs)},
+    }
+
+
+def with_pods(*cidrs: str) -> list[Json]:
+    """Return a Node with ranges for its Pods, and its VM."""
+    node, *rest = objects.working_node()
+    node["spec"]["podCIDRs"] = list(cidrs)
+    return [node, *rest]
+
+
+def in_networks(name: str, number: int, *, first: str = "lan") -> list[Json]:
+    """Return a Node whose VM has two interfaces, in the networks lan and storage; InternalIP is that of the first."""
+    node, machine, _ = objects.working_node(name)
+    networks = {"lan": f"192.0.2.{number}", "storage": f"198.51.100.{number}"}
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": networks[first]}]
+    node["metadata"]["annotations"] = {"alpha.kubernetes.io/provided-node-ip": networks[first]}
+    nics = [("eth0", f"default/{network}", [address]) for network, address in networks.items()]
+    return [node, machine, objects.instance(name, *nics)]
+
+
+def chosen_for(network: str) -> Json:
+    """Return a load balancer whose pool Harvester chose for a network."""
+    one = balancer()
+    one["metadata"]["annotations"][LB_SELECT_NETWORK] = network
+    return one
+
+
 VM_OF_NODE = objects.working_node()[1:]
 FAULTS: Final[dict[str, tuple[Row, str, str]]] = {
     "load balancer that is not ready": (
@@ -110,6 +150,26 @@ FAULTS: Final[dict[str, tuple[Row, str, str]]] = {
         "SecondController",
         "w2_y holds this Lease, so a second controller writes at the same time. Stop one of the two",
     ),
+    "address in the range of cluster IPs": (
+        [served(), balancer(), service_cidr("10.0.0.0/16", "fd00::/112"), cluster_ip("10.0.9.1")],
+        "AddressInClusterNetwork",
+        "Addresses inside the network of Services (cluster IPs) of this cluster, 10.0.0.0/16: 10.0.0.7. Addresses of",
+    ),
+    "address between cluster IPs": (
+        [served(), balancer(), cluster_ip("10.0.0.1"), cluster_ip("10.0.0.10")],
+        "AddressInClusterNetwork",
+        "Addresses inside the network of Services (cluster IPs) of this cluster, 10.0.0.0/28: 10.0.0.7",
+    ),
+    "address in the range of Pods": (
+        [served(), balancer(), *with_pods("10.0.0.0/24", "fd00::/64")],
+        "AddressInClusterNetwork",
+        "Addresses inside the network of Pods of this cluster, 10.0.0.0/24: 10.0.0.7",
+    ),
+    "address of a VM that is no Node": (
+        [served(), balancer(), objects.machine("db"), objects.instance("db", ("eth0", "default/lan", ["10.0.0.7"]))],
+        "AddressInUse",
+        "VM db has address 10.0.0.7 as well. The IP pool 'lan' contains addresses of a DHCP server, or static ones",
+    ),
     "orphan": ([balancer(of="shop/gone", uid="9")], "Orphaned", "--orphaned-load-balancer-policy=report"),
 }
 HINTS: Final[dict[str, tuple[list[Json], str]]] = {
@@ -145,6 +205,14 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
     "InternalIP of two Nodes": (
         [*objects.working_node("w1"), *objects.working_node("w2")[:2], objects.instance("w2")],
         "Nodes: Several have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
+    ),
+    "Node in another network than most": (
+        [*in_networks("w1", 5), *in_networks("w2", 6), *in_networks("w3", 7, first="storage")],
+        "Node w3: Its InternalIP is in network default/storage, that of most Nodes in default/lan, and its",
+    ),
+    "pool chosen for another network": (
+        [served(), chosen_for("default/storage"), *in_networks("w1", 5)],
+        "LoadBalancer demo-shop-web-df804e86: Harvester chose IP pool lan for network default/storage, that of",
     ),
     "Service without an endpoint": (
         [served(), balancer(), *objects.working_node(), objects.endpoint_slice("other")],
@@ -233,6 +301,13 @@ NO_FAULTS: Final[dict[str, Row]] = {
     "address of a Node, of another class": [of_service_lb(loadBalancerClass="metallb"), *objects.working_node()],
     "address of a Service on one VM": of_vms(["10.0.0.7"]),
     "IPv6 address": of_vms(["fe80::1"]),
+    "address outside of cluster IPs, of several ranges": [cluster_ip("10.0.9.1"), cluster_ip("172.20.0.1")],
+    "address outside of the ranges of the cluster": [
+        *with_pods("10.42.0.0/24"),
+        service_cidr("10.43.0.0/16"),
+        cluster_ip("10.43.0.1"),
+    ],
+    "pool chosen for the network of the Nodes": [chosen_for("default/lan"), *in_networks("w1", 5)],
     "address on a VM of others": [
         *of_vms([]),
         objects.instance("of-another-cluster", ("eth0", "default/lan", ["10.0.0.9"])),
