@@ -1,6 +1,6 @@
 """Plans of Services that others serve, or that get no load balancer or no address because something prevents it."""
 
-from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
@@ -79,9 +79,12 @@ def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
     """
     address, holder = next(iter(snapshot.holders_of_new.items()))
     cause = f"Address {address} is not published, because {holder}"
+    load_balancer = snapshot.match.load_balancer
+    pool = "" if load_balancer is None else load_balancer.allocated_pool
+    source = f"IP pool {quoted(pool)} in Harvester" if pool else "the DHCP server"
     remedy = (
-        "Delete the Service, take the address out of the range of the IP pool in Harvester, or of the DHCP server, and "
-        "create the Service again: Harvester refuses to take out an address that is allocated"
+        f"Delete the Service, take the address out of the range of {source}, and create the Service again: Harvester "
+        "refuses to take out an address that is allocated"
     )
     verdict = not_ready(EventMessage("Warning", Reason.ADDRESS_IN_USE, cause, remedy), snapshot)
     return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD))

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage, quoted
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import IP_POOLS, LoadBalancer
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, PROJECT, Reason
 from harvester_ccm.plan.service.allocation.deletion import deletion_write, left_entry
 from harvester_ccm.plan.service.allocation.state import Allocation, Requirement, Stage
@@ -178,6 +178,13 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
 }
 
 
+_SELECTORS_COMMAND: Final = (
+    f"kubectl get {IP_POOLS.plural}.{IP_POOLS.group} -o "
+    "custom-columns=NAME:.metadata.name,NETWORK:.spec.selector.network,SCOPE:.spec.selector.scope"
+)
+"""Run with the kubeconfig of Harvester: which Services each pool is for."""
+
+
 def pending_warning(allocation: Allocation, *, is_vm: bool = False) -> EventMessage:
     """Return the Warning about a load balancer to which Harvester has given no address: why, and what to do."""
     if allocation.stage is Stage.NO_MATCHING_POOL:
@@ -216,8 +223,9 @@ def _no_matching_pool(allocation: Allocation, *, is_vm: bool) -> EventMessage:
         remedy = _fitting_pool(wanted)
         if is_vm and not wanted.project:
             remedy = f"{remedy}. Since Harvester 1.7, a pool for a project fits only with annotation {PROJECT}"
+    remedy = f"{remedy}. If a pool is meant for it, its selector is misspelt: see all with Harvester's kubeconfig"
     answer = f"Harvester: {allocation.message}"
-    return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy, answer=answer)
+    return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy, _SELECTORS_COMMAND, answer=answer)
 
 
 def _searched(wanted: Requirement) -> str:
