@@ -366,21 +366,26 @@ async def served_resources(client: ApiClient, api_version: str) -> set[str] | Ku
 
 
 async def with_versions(client: ApiClient, resource: Resource[Any], answer: T | KubeError) -> T | KubeError:
-    """Return an answer. A ``NotServed`` says in which other versions the server has the API group, if it has any."""
+    """Return an answer. A ``NotServed`` says in which other versions the server has the resource, if it has any."""
     if not isinstance(answer, NotServed):
         return answer
     group = await request_or_error(client.read(f"/apis/{resource.group}", _decode_group))
-    versions = [] if isinstance(group, KubeError) else sorted(found.version for found in group.versions)
-    if not versions or resource.version in versions:
+    versions = () if isinstance(group, KubeError) else sorted(entry.version for entry in group.versions)
+    served = await asyncio.gather(*(served_resources(client, f"{resource.group}/{version}") for version in versions))
+    others = [version for version, names in zip(versions, served, strict=True) if _has(names, resource)]
+    if not others or resource.version in others:
         return answer
-    text = f"{resource.group} is served in {abbreviate(versions)}, and {resource.version} is needed"
+    text = f"{resource.plural} of {resource.group} are served in {abbreviate(others)}, and {resource.version} is needed"
     return VersionNotServed(replace(answer.answer, message=text))
+
+
+def _has(served: set[str] | KubeError, resource: Resource[Any]) -> bool:
+    return not isinstance(served, KubeError) and resource.plural in served
 
 
 async def is_harvester(client: ApiClient) -> bool:
     """Return whether a server is a Harvester: only Harvester serves load balancers of its own."""
-    served = await served_resources(client, LOAD_BALANCERS.api_version)
-    return not isinstance(served, KubeError) and LOAD_BALANCERS.plural in served
+    return _has(await served_resources(client, LOAD_BALANCERS.api_version), LOAD_BALANCERS)
 
 
 GUEST_FIX: Final = (

@@ -486,13 +486,16 @@ async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
     missing: list[str] = []
     for resource in (LOAD_BALANCERS, VIRTUAL_MACHINES):
-        served = await with_versions(client, resource, await served_resources(client, resource.api_version))
-        if isinstance(served, errors.VersionNotServed):
-            return Result.FAILED, str(served), harvester_unavailable(served).remedy
+        served = await served_resources(client, resource.api_version)
+        if not isinstance(served, errors.KubeError) and resource.plural in served:
+            continue
         if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
             return Result.FAILED, f"unknown: {served}", ""
-        if isinstance(served, errors.NotServed) or resource.plural not in served:
-            missing.append(f"{resource.plural} of {resource.api_version}")
+        absent = errors.NotServed(errors.Answer(404, "NotFound", ""))
+        other = await with_versions(client, resource, absent)
+        if isinstance(other, errors.VersionNotServed):
+            return Result.FAILED, str(other), harvester_unavailable(other).remedy
+        missing.append(f"{resource.plural} of {resource.api_version}")
     if missing:
         fix = (
             "Check that the server in the cloud-config is Harvester, that --cloud-config and --kubeconfig are not "
