@@ -11,7 +11,7 @@ from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReaso
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import Forbidden, KubeError, NotFound
+from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, KubeError, NotFound, WebhookFailed
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, ask_review
 from harvester_ccm.kube.tokens import token_claims
@@ -63,10 +63,10 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         text = f"{lease}. {guest_rbac_hint(LEASES.plural)}" if isinstance(lease, Forbidden) else str(lease)
         return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", text),)))]
     if not spec.holder_identity:
-        text = f"No replica of the controller leads. {await _not_permitted(guest, election, lease)}{_NOT_RECONCILED}"
+        text = f"No replica of the controller leads. {await _obstacle(guest, election, lease)}{_NOT_RECONCILED}"
         reason = StatusReason("NoLeader", text, PODS_COMMAND)
     elif _is_doubtful(lease, election) and lease == before:
-        reason = _not_renewed(spec, election, await _not_permitted(guest, election, lease))
+        reason = _not_renewed(spec, election, await _obstacle(guest, election, lease))
         since = spec.renew_time or ""
         spec = LeaseSpec()
     elif isinstance(lease, Lease) and not program_of_holder(lease, LEASE_HOLDER):
@@ -76,8 +76,8 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
 
 
-async def _not_permitted(guest: ApiClient, election: LeaderElectionSettings, lease: Lease | KubeError) -> str:
-    """Return which permission for the Lease the account of the controller lacks; empty if it is not known.
+async def _obstacle(guest: ApiClient, election: LeaderElectionSettings, lease: Lease | KubeError) -> str:
+    """Return why the Lease cannot be written, as far as a review and a dry run show it; empty if they do not.
 
     The account is that of this credential, as in the pod of the controller, or else that of the chart and manifests.
     """
@@ -94,18 +94,27 @@ async def _not_permitted(guest: ApiClient, election: LeaderElectionSettings, lea
     question = {"resourceAttributes": attributes, **({} if own_account else subject)}
     answer = await request_or_error(ask_review(guest, kind, question))
     if isinstance(answer, KubeError) or answer.allowed:
-        return ""
+        return await _rejection(guest, election)
     return (
         f"ServiceAccount {namespace}/{name} may not {attributes['verb']} the Lease: {guest_rbac_hint(LEASES.plural)}. "
     )
 
 
-def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings, not_permitted: str) -> StatusReason:
+async def _rejection(guest: ApiClient, election: LeaderElectionSettings) -> str:
+    """Return what a webhook or a policy answers to a Lease; nothing is written."""
+    body = {"metadata": {"name": election.name}, "spec": {}}
+    rejection = await request_or_error(guest.check_creation(LEASES, body, namespace=election.namespace))
+    if not isinstance(rejection, AdmissionDenied | WebhookFailed):
+        return ""
+    return f"The API server rejects the Lease: {rejection}. Correct or delete that webhook or policy. "
+
+
+def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings, obstacle: str) -> StatusReason:
     """Return the problem of a Lease whose holder is gone: with a long duration, it keeps others waiting."""
     text = f"{spec.holder_identity} has not renewed the Lease and does not lead."
     duration = spec.lease_duration_seconds or 0
     if duration <= _LONGEST_RENEWAL:
-        return StatusReason(LEASE_EXPIRED, f"{text} {not_permitted}{_NOT_RECONCILED}", PODS_COMMAND)
+        return StatusReason(LEASE_EXPIRED, f"{text} {obstacle}{_NOT_RECONCILED}", PODS_COMMAND)
     text += f" It has a duration of {duration} s, for which no other replica leads. If that process is gone, delete it"
     return StatusReason(LEASE_EXPIRED, text, f"kubectl -n {election.namespace} delete lease {election.name}")
 

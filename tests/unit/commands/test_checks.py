@@ -290,6 +290,16 @@ def test_missing_permission_for_the_lease_is_named(
     assert (expected in message, expected in of_others) == (True, True)
 
 
+def test_webhook_that_rejects_the_lease_is_named(run: Runner, tmp_path: Path) -> None:
+    path = "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    text = 'failed calling webhook "leases.example.com": connection refused'
+    guest = LoopbackApi([objects.home()], clusters.GUEST_GROUPS, refusals={path: (500, text)})
+    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
+        message = run("status", "-o", "json", *flags).document["problems"][0]["message"]
+    expected = f"leads. The API server rejects the Lease: {text}. Correct or delete that webhook or policy. Nothing"
+    assert expected in message
+
+
 NO_FAULTS: Final[dict[str, Row]] = {
     "Lease of this program that is not renewed any more": [
         partial(objects.lease, "harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y", seconds=600)
