@@ -575,7 +575,7 @@ def _check_plans(store: ClusterStore, settings: Settings) -> Iterator[Check]:
     by_reason: dict[str, dict[str, EventMessage]] = {}
     for node in store.nodes.all():
         view, plan, _ = node_status(store, node, settings)
-        for event in (plan.waiting, *plan.addresses.events, *plan.events, *plan.events_after_write):
+        for event in (plan.waiting, *plan.addresses.events, *plan.events):
             if view.match.vm is not None and event is not None and event.type == "Warning":
                 by_reason.setdefault(event.reason, {})[node.metadata.name] = event
     for reason, events in by_reason.items():

@@ -11,6 +11,7 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.harvester.machines import Machine, instance_document, machine_document
+from devenv.kubelets import UNINITIALIZED
 from devenv.restclient import Json, RestClient, wait_until
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from harvester_ccm.commands.preflight import Permission, permissions_of
@@ -88,7 +89,8 @@ def preflight_world(guest: ControlPlane, harvester: ControlPlane) -> Iterator[Pr
     for number in (1, 2):
         machine = Machine(f"demo-{number}", namespace=VM_NAMESPACE, cluster=CLUSTER_NAME)
         harvester.apply(machine_document(machine), instance_document(machine, f"10.0.0.{number}"))
-        guest.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}})
+        spec = {"taints": [UNINITIALIZED]}
+        guest.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}, "spec": spec})
         status = {"status": {"nodeInfo": {"systemUUID": machine.system_uuid}}}
         guest.admin.request("PATCH", f"{_NODES}/{machine.name}/status", body=status)
     harvester.apply(
