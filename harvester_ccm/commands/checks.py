@@ -395,7 +395,8 @@ def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
 def _of_other_vms(seen: Seen) -> Iterator[Fault]:
     """Yield the load balancers with the address of a VM that is no Node; one of a Node is not published at all."""
     store = seen.store
-    nodes = {instance.metadata.key for instance in own_vmis(store)}
+    vms = (find_vm(store, node).vm for node in store.nodes.all())
+    nodes = {vm.object.metadata.key for vm in vms if vm is not None}
     for instance in store.vmis.all():
         own = {interface.addresses[0] for interface in instance.interfaces if interface.addresses}
         for address in sorted(own if instance.metadata.key not in nodes else ()):

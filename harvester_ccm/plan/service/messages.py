@@ -99,7 +99,10 @@ _UNAVAILABLE: Final = {
         "harvester/load-balancer-harvester, at the tag of Harvester's version. Harvester before 1.2 is not supported: "
         "upgrade it. Otherwise check that the server in the cloud-config is Harvester, not this cluster",
     ),
-    errors.CredentialError: _Explanation("Harvester cannot be reached"),
+    errors.CredentialError: _Explanation(
+        "The credential in the cloud-config cannot be used, so nothing was sent to Harvester",
+        "Correct what the error names, or make a cloud-config with a token, which needs no plugin (generate_addon.sh)",
+    ),
     errors.NotFound: _Explanation(
         "The namespace of the cloud-config does not exist in Harvester",
         "Set the namespace of its context to that of this cluster's VMs",

@@ -32,6 +32,7 @@ _NO_BACKEND: Final = EventMessage(
     Reason.BACKENDS_UNHEALTHY,
     f"No Node of this cluster gets traffic: each is excluded (label {EXCLUDE_NODE_LABEL} or taint {AUTOSCALER_TAINT}), "
     "is being deleted, or has no VM that is known for certain",
+    "Remove that label or taint from a Node; status lists Nodes without a VM",
 )
 
 
