@@ -278,8 +278,11 @@ class PageRunner:
         deployment = self.guest.admin.request("GET", DEPLOYMENT)
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         flags = self._flags_of(container)
-        cloud_config = self.directory / "cloud-config"
-        cloud_config.write_bytes(base64.b64decode(self.guest.admin.request("GET", SECRET)["data"]["cloud-config"]))
+        cloud_config = self.node / "etc/kubernetes/cloud-config"
+        secret = self.guest.admin.get_or_none(SECRET)
+        if secret is not None:
+            cloud_config = self.directory / "cloud-config"
+            cloud_config.write_bytes(base64.b64decode(secret["data"]["cloud-config"]))
         kubeconfig = self.guest.kubeconfig_for_service_account(
             NAMESPACE, RELEASE, context_namespace=NAMESPACE, expiration_seconds=30 * 86400
         )

@@ -1,10 +1,11 @@
 """The commands of the pages: each is valid, and those to install, migrate and remove work as they stand."""
 
 import asyncio
+import os
 import re
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ INSTALLERS = {
     "k3s": "var/lib/rancher/k3s/server/manifests",
 }
 """Programs that install what is in a folder of the server, and the folder."""
+OTHER_NODES = {"rke2": "images import", "kubeadm": "/var/lib/rancher"}
+"""Texts in the examples that copy the image to nodes of another program."""
 
 
 def name_of(page: Path) -> str:
@@ -46,6 +49,20 @@ def test_commands_are_valid_shell(page: Path) -> None:
     for block in code_blocks(page.read_text(encoding="utf-8"), "sh"):
         done = subprocess.run(["bash", "-n", "-c", block], check=False, capture_output=True, text=True)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", sorted(INSTALLATION.glob("*.md")), ids=lambda page: page.stem)
+def test_nothing_is_written_with_names_that_the_shell_does_not_know(page: Path, tmp_path: Path) -> None:
+    """A reader who comes back with a new shell gets an error, and no cluster or image without a name."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    for block in commands_of(page):
+        if "registry.example.org/harvester-ccm#" in block or "CLUSTER-NAME#$" in block:
+            done = subprocess.run(
+                ["bash", "-c", block], check=False, cwd=tmp_path, env={"PATH": os.defpath}, capture_output=True
+            )
+            assert b"parameter null or not set" in done.stderr, block
+            assert not any(file.stat().st_size for file in (tmp_path / "out").iterdir())
 
 
 @pytest.fixture
@@ -90,12 +107,19 @@ def remove(client: RestClient, path: str) -> None:
         return
 
 
-async def follow(reader: PageRunner, page: str, *sections: str) -> str:
-    """Run the examples of a page, or of some sections; return all output."""
+async def follow(
+    reader: PageRunner, page: str, *sections: str, without: str = "", changes: Mapping[str, str] | None = None
+) -> str:
+    """Run the examples of a page, or of some sections; return all output.
+
+    ``without``: a text in the examples that are for other readers; ``changes``: what this reader replaces.
+    """
     output = []
     for section in sections or ("",):
         for block in commands_of(INSTALLATION / f"{page}.md", section=section):
-            output.append(await reader.run(block))
+            if without and without in block:
+                continue
+            output.append(await reader.run(block, changes=changes))
             if page == "finish" and "> out/ippool.yaml" in block:
                 reader.edit_pool()
             if page in INSTALLERS and f"https://get.{page}.io" in block:
@@ -104,8 +128,10 @@ async def follow(reader: PageRunner, page: str, *sections: str) -> str:
     return "".join(output)
 
 
-async def prepare(reader: PageRunner, *sections: str, registry: bool = True) -> None:
-    await follow(reader, "prepare", CHECKOUT, "With a registry" if registry else "Without a registry", *sections)
+async def prepare(reader: PageRunner, *sections: str, without_registry_on: str = "") -> None:
+    """Follow the first steps; ``without_registry_on``: the program on whose nodes the image is copied."""
+    image = "Without a registry" if without_registry_on else "With a registry"
+    await follow(reader, "prepare", CHECKOUT, image, *sections, without=OTHER_NODES.get(without_registry_on, ""))
 
 
 async def install_on_rke2(reader: PageRunner) -> None:
@@ -114,7 +140,7 @@ async def install_on_rke2(reader: PageRunner) -> None:
 
 
 async def install_on_rke2_without_a_registry(reader: PageRunner) -> None:
-    await prepare(reader, CREDENTIAL, MANIFEST, registry=False)
+    await prepare(reader, CREDENTIAL, MANIFEST, without_registry_on="rke2")
     await follow(reader, "rke2", "Create the cluster")
     assert (reader.node / "var/lib/rancher/rke2/agent/images/harvester-ccm.tar").is_file()
 
@@ -151,6 +177,25 @@ async def install_with_kubeadm(reader: PageRunner) -> None:
     await follow(reader, "kubeadm-talos")
 
 
+async def install_with_kubeadm_without_a_registry(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL, without_registry_on="kubeadm")
+    await follow(reader, "kubeadm-talos", "kubeadm", "Install")
+    assert "ssh root@192.0.2.11 ctr -n k8s.io images import -" in reader.recorded
+
+
+async def install_on_talos(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL)
+    await follow(reader, "kubeadm-talos", "Talos", "Install", changes={"kubeadm.yaml": "talos.yaml"})
+
+
+async def install_on_k3s_without_its_helm_controller(reader: PageRunner) -> None:
+    await prepare(reader, CREDENTIAL)
+    for block in commands_of(INSTALLATION / "k3s.md", section="Without Rancher"):
+        await reader.run(re.sub(r"scp out/harvester-ccm.yaml \\\n.*\n", "", block))
+    await follow(reader, "kubeadm-talos", "K3s without its Helm controller")
+    await follow(reader, "kubeadm-talos", "Install", without="create secret", changes={"kubeadm.yaml": "k3s.yaml"})
+
+
 async def install_with_helm(reader: PageRunner) -> None:
     await prepare(reader, CREDENTIAL)
     await follow(reader, "helm")
@@ -185,6 +230,9 @@ async def install_on_rke1(reader: PageRunner) -> None:
         paste_into_rancher,
         change_only_the_image,
         install_with_kubeadm,
+        install_with_kubeadm_without_a_registry,
+        install_on_talos,
+        install_on_k3s_without_its_helm_controller,
         install_with_helm,
         install_from_apps,
         install_on_rke1,
@@ -210,9 +258,26 @@ async def test_pages_lead_from_an_empty_folder_to_a_response(
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
 
 
+def removal_of(way: str) -> str:
+    """Return the command of the page that deletes what was installed in a way."""
+    page = (INSTALLATION / "upgrade-uninstall.md").read_text(encoding="utf-8")
+    (command,) = re.findall(rf"^ *\| {re.escape(way)} \| `(\S[^`]+)` \|$", page, re.MULTILINE)
+    return str(command)
+
+
 @pytest.mark.apiserver
-async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
-    await install_with_helm(reader)
+@pytest.mark.parametrize(
+    ("install", "way", "kept"),
+    [
+        (install_with_helm, "Helm, Rancher's Apps", set()),
+        (install_with_kubeadm, "plain manifests", {"init.yaml", "join.yaml", "kubeconfig"}),
+    ],
+    ids=["helm", "manifests"],
+)
+async def test_uninstall_page_leaves_nothing(
+    reader: PageRunner, install: Callable[[PageRunner], Awaitable[None]], way: str, kept: set[str]
+) -> None:
+    await install(reader)
     await follow(reader, "finish")
     commands = commands_of(INSTALLATION / "upgrade-uninstall.md", section="Uninstall")
     cleanup = [block for block in commands if "harvester-ccm cleanup" in block]
@@ -222,7 +287,7 @@ async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
         await reader.run(block, changes={"NAMESPACE NAME": "default web"})
         if "harvester-ccm status" in block:
             # Step 2 has a command for each way to install.
-            await reader.run("helm uninstall harvester-cloud-provider -n kube-system")
+            await reader.run(removal_of(way))
 
     assert items(reader.harvester.admin, LOAD_BALANCERS) == []
     for path in (DEPLOYMENT, SERVICE, f"/api/v1/namespaces/{NAMESPACE}/secrets/cloud-config"):
@@ -230,7 +295,8 @@ async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
     account = "/api/v1/namespaces/my-namespace/serviceaccounts/my-cluster"
     for path in (account, POOL):
         assert reader.harvester.admin.get_or_none(path) is None
-    assert [file.name for file in (reader.checkout / "out").iterdir()] == ["ippool.yaml"], "no credential is left"
+    left = {file.name for file in (reader.checkout / "out").iterdir()}
+    assert left == {"ippool.yaml", *kept}, "no credential for Harvester is left"
 
 
 @pytest.mark.apiserver
@@ -276,7 +342,23 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
     assert container["image"] == IMAGE
     for block in commands_of(page, section="Verify"):
         await reader.run(block)
-    await reader.run("helm rollback harvester-cloud-provider -n kube-system")
+    await follow(reader, "upgrade-uninstall", "Upgrade")
+    deployment = reader.guest.admin.request("GET", DEPLOYMENT)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE, "an upgrade keeps the values"
+    await reader.run("helm rollback harvester-cloud-provider -n kube-system 1")
+
+
+@pytest.mark.apiserver
+async def test_migration_page_replaces_a_deployment_with_another_selector(reader: PageRunner) -> None:
+    """Cluster API and the add-on of RKE1: a Deployment of this name, with the labels of other manifests."""
+    await prepare(reader, CREDENTIAL)
+    await reader.run("kubectl -n kube-system create deployment harvester-cloud-provider --image=rancher/go-provider")
+    await follow(reader, "migrate", "Cluster API, RKE1 add-on")
+    await follow(reader, "kubeadm-talos", "Install")
+    deployment = reader.guest.admin.request("GET", DEPLOYMENT)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE
 
 
 HELM_CHART_CONFIGS = "/apis/helm.cattle.io/v1/namespaces/kube-system/helmchartconfigs"
