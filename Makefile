@@ -36,10 +36,6 @@ $(READY): requirements-dev.txt pyproject.toml | $(BIN)/pip
 .PHONY: setup
 setup: $(READY) ## create the virtual environment with pinned dependencies
 
-.PHONY: binaries
-binaries: $(READY) #- fetch or build etcd and kube-apiserver into the cache, once
-	@$(BIN)/python -m devenv.binaries > /dev/null
-
 # Without $(READY): the build needs no packages of Python, so `make test` installs them at the same time.
 .PHONY: tools
 tools: $(BIN)/pip
@@ -208,10 +204,6 @@ recordings: $(READY) #- record the Harvester programs in HARVESTER_BIN for the t
 	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.recordharvester --check $(ONLY)
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null
 	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.recordharvester $(ONLY)
-
-.PHONY: e2e-kubelet
-e2e-kubelet: binaries #- run the controller next to kubelets without containers; builds the kubelet once
-	@$(BIN)/python -m devenv.realkubelet
 
 PINS = $(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header
 

@@ -96,7 +96,6 @@ PROGRAMS: Final = {
     "kube-controller-manager": Program("k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
     "kubectl": Program("k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
     "helm": Program("helm.sh/helm/v3/cmd/helm", HELM, f"helm-{HELM}-for-kubernetes-{KUBERNETES}"),
-    "hollow-kubelet": Program("./hollow-kubelet", KUBERNETES),
     "kubelet": Program("k8s.io/kubernetes/cmd/kubelet", KUBERNETES),
     "kube-proxy": Program("k8s.io/kubernetes/cmd/kube-proxy", KUBERNETES),
     "kube-scheduler": Program("k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),

@@ -8,6 +8,7 @@ from typing import Final
 
 from devenv.cluster import layout
 from devenv.cluster.controlplane import ControlPlane
+from devenv.cluster.layout import NodePlace
 from devenv.cluster.setup import Setup
 from devenv.harvester.machines import Machines
 from devenv.process import ChildProcess, require_running
@@ -77,6 +78,14 @@ class Harvester:
         async with ApiClient(load_credentials(self.plane.kubeconfig), cluster="harvester-admin") as client:
             for node in layout.NODES:
                 await Machines(client).create(node.machine, node.address)
+
+    def delete_machine(self, node: NodePlace) -> None:
+        """Delete the VM of a node."""
+        asyncio.run(self._delete_machine(node))
+
+    async def _delete_machine(self, node: NodePlace) -> None:
+        async with ApiClient(load_credentials(self.plane.kubeconfig), cluster="harvester-admin") as client:
+            await Machines(client).delete(node.machine)
 
     def _start_emulator(self) -> None:
         command: list[str | Path] = [sys.executable, "-m", "devenv.cluster.emulated", self.plane.kubeconfig]

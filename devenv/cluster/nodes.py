@@ -69,6 +69,11 @@ class Node:
         path = f"/api/v1/nodes/{self.place.name}"
         self._await(lambda: self._guest.admin.get_or_none(path) is not None, "registration")
 
+    def stop_kubelet(self) -> None:
+        """Stop the kubelet, as the end of the VM does. Containers and namespaces stay."""
+        (kubelet,) = (child for child in self._children if child.name == self._full_name("kubelet"))
+        kubelet.stop()
+
     def write_credential(self, cloud_config: Path) -> None:
         """Write a cloud-config on the disk of the node, readable for root only, as Rancher does."""
         target = Path(f"/proc/{self.pid}/root", CREDENTIAL_FILE)
@@ -144,8 +149,11 @@ class Node:
     def _entering(self) -> tuple[str, ...]:
         return (tool("nsenter"), f"--target={self.pid}", "--mount", "--net", "--uts", "--")
 
+    def _full_name(self, program: str) -> str:
+        return f"{self.place.short}-{program}"
+
     def _run(self, name: str, command: Sequence[str]) -> None:
-        full = f"{self.place.short}-{name}"
+        full = self._full_name(name)
         child = ChildProcess.start(
             full, [*self._entering(), *command], log_file=self._setup.out / f"{full}.log", env=ENVIRONMENT
         )

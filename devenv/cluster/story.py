@@ -333,6 +333,19 @@ def install_again(cluster: Cluster) -> str:
     return f"a new Service got {address}"
 
 
+def deleted_vm(cluster: Cluster) -> str:
+    """Node of a deleted VM"""
+    lost = cluster.nodes[-1]
+    cluster.kubectl("drain", lost.place.name, "--ignore-daemonsets", "--delete-emptydir-data", TIMEOUT)
+    await_rollout(cluster)
+    lost.stop_kubelet()
+    cluster.harvester.delete_machine(lost.place)
+    path = f"/api/v1/nodes/{lost.place.name}"
+    until(lambda: cluster.guest.admin.get_or_none(path) is None, f"deletion of Node {lost.place.name}")
+    address = served(cluster, "after-deletion")
+    return f"{lost.place.name} is deleted; a new Service got {address}"
+
+
 def nothing_left(cluster: Cluster) -> str:
     """Nothing left"""
     until(lambda: not cluster.harvester.load_balancers(), lambda: f"deletion of {cluster.harvester.load_balancers()}")
@@ -366,4 +379,4 @@ BEFORE_SPECS: Final[tuple[Step, ...]] = (
     credential_in_file,
     acceptance,
 )
-AFTER_SPECS: Final[tuple[Step, ...]] = (permissions, uninstall, install_again, nothing_left)
+AFTER_SPECS: Final[tuple[Step, ...]] = (permissions, uninstall, install_again, deleted_vm, nothing_left)

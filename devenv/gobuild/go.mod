@@ -1,4 +1,4 @@
-// Pins what devenv builds its servers and Helm from. The only Go code of the project is in hollow-kubelet/ and
+// Pins what devenv builds its servers and Helm from. The only Go code of the project is in
 // ../gobuild-coredns/.
 //
 // All programs are in one module because a package is compiled once only if all its dependencies have one version. So
@@ -9,7 +9,7 @@
 // goes with v0.X.Y. "go mod tidy" would drop the ones without a used package, and then the module graph cannot be
 // loaded any more; after a change of versions run
 //
-//	go list -mod=mod -deps tool ./hollow-kubelet >/dev/null
+//	go list -mod=mod -deps tool >/dev/null
 //	go list -mod=mod -deps -test k8s.io/kubernetes/test/e2e >/dev/null
 //
 // once per platform (GOOS, GOARCH) to complete go.sum instead.

@@ -71,7 +71,7 @@ def test_every_night_has_the_slow_tests() -> None:
         step.get("run", "") for path in (nightly, ROOT / ".github/workflows/test.yml") for _, step in steps(path)
     )
     assert workflow(nightly)["jobs"]["test"]["uses"] == "./.github/workflows/test.yml"
-    for target in ("e2e-cluster", "e2e-kind", "e2e-kube-vip", "e2e-kubelet", "test-kubernetes", "coverage"):
+    for target in ("e2e-cluster", "e2e-kind", "e2e-kube-vip", "test-kubernetes", "coverage"):
         assert f"make {target}" in scripts
 
 
