@@ -50,9 +50,9 @@ recording: $(READY) #- record the demo as docs/images/demo.svg
 	@$(BIN)/python -m devenv.demo --recording docs/images/demo.svg
 
 .PHONY: dev
-dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no-pool starts with a fault
+dev: $(READY) ## start two clusters and the controller for manual work
 	@# Ctrl-C is how it ends, and no error.
-	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT)) || test $$? -eq 130
+	@$(BIN)/python -m devenv.demo --keep || test $$? -eq 130
 
 .PHONY: acceptance
 acceptance: $(READY) ## test an installed controller: GUEST=kubeconfig HARVESTER=cloud-config, SKIP='dhcp vm', SWAP=1

@@ -21,30 +21,24 @@ def main() -> int:
     """Parse the arguments, run the demo, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m devenv.demo", description="Show harvester-ccm at work.")
     parser.add_argument("--keep", action="store_true", help="start everything and keep it running until Ctrl-C")
-    parser.add_argument("--fault", metavar="NAME", help="with --keep: the fault at the beginning")
     parser.add_argument("--recording", type=Path, metavar="FILE", help="write the demo to FILE as an animated SVG")
     options = parser.parse_args()
-    if options.fault and not options.keep:
-        parser.error("--fault requires --keep")
     # No process runs yet: until the imports are done, Ctrl-C can simply end this process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from devenv.demo import dev, scenario, show  # noqa: PLC0415 - see above
-    from devenv.demo.faults import FAULTS  # noqa: PLC0415
     from devenv.logfile import logs_to  # noqa: PLC0415
     from devenv.process import run_directory  # noqa: PLC0415
     from devenv.stage import Scene  # noqa: PLC0415
 
-    if options.fault and options.fault not in FAULTS:
-        parser.error(f"{options.fault!r} is no fault; expected one of: {', '.join(FAULTS)}")
     _handle_signals()
     try:
         with run_directory("demo") as directory, logs_to(directory / "emulators.log"):
             try:
                 print(STARTING, flush=True)
-                scene = Scene.start(directory, controller_manager=options.keep)
+                scene = Scene.start(directory)
                 try:
                     if options.keep:
-                        asyncio.run(dev.keep(scenario.Text(), scene, directory, options.fault))
+                        asyncio.run(dev.keep(scenario.Text(), scene, directory))
                     asyncio.run(show.perform(scene, directory, options.recording))
                 finally:
                     scene.stop()

@@ -3,11 +3,9 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes
 from devenv.harvester.queue import FAST
 from devenv.kubevip import KubeVipOptions
@@ -81,14 +79,3 @@ class Text:
         """Print lines, indented."""
         for line in text.splitlines():
             print(f"    {line}".rstrip(), flush=True)
-
-
-@dataclass
-class Scenario:
-    """The running environment of ``make dev``."""
-
-    text: Text
-    stage: Stage
-    guest: GuestNodes
-    run: CcmProcess
-    """The controller."""

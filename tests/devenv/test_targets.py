@@ -19,7 +19,6 @@ HELP = {
     "alerts PROMTOOL=nonexistent": "nonexistent is missing: install it, or say PROMTOOL=where-it-is",
     "bench NODES=many": "error: argument --nodes: invalid int value: 'many'",
     "bench-hostile PARTS=none": "error: no part has the name none; the parts are functions, ",
-    "dev FAULT=none": "error: 'none' is no fault; expected one of: no-pool, ",
     "e2e-cluster SPECS=[": "error: SPECS=[ is no regular expression: ",
     "e2e-harvester": "error: set HARVESTER_BIN=DIRECTORY, with Harvester's executables lb-controller and lb-webhook",
     "e2e-harvester HARVESTER_BIN=/ SCENES=none": "error: no scene has the name none; the scenes are hundred, ",

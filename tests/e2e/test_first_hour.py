@@ -6,6 +6,7 @@ faults follow each other.
 """
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -19,10 +20,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.ccm import CcmProcess
-from devenv.demo.faults import NEWCOMER, expire_token
 from devenv.demo.scenario import NETWORKS, NODES, initialized, listen
 from devenv.guestnodes import GuestNodes, name_of
 from devenv.harvester import FAST
@@ -52,6 +53,10 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [FAST], ids
 
 LINES: Final = Path(__file__).with_name("first_hour.txt")
 PORT: Final = {"name": "http", "port": 18080}
+NEWCOMER: Final = 4
+"""Number of the node that joins without a guest agent."""
+EXPIRED: Final = 1_700_000_000
+"""End of the expired token, in seconds since 1970."""
 BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 VARIABLE: Final = (
     # The API server gives up a webhook that hangs at either of two steps.
@@ -290,6 +295,17 @@ async def credentials(hour: Hour) -> None:
     hour.cloud_config.write_text(expire_token(valid))
     await hour.sees("expired token", "Harvester: HarvesterUnavailable: Harvester at")
     hour.cloud_config.write_text(valid)
+
+
+def expire_token(kubeconfig: str) -> str:
+    """Return a kubeconfig whose token ended long ago. Its signature is void, which the server does not report."""
+    document = yaml.safe_load(kubeconfig)
+    user = document["users"][0]["user"]
+    head, claims, signature = user["token"].split(".")
+    content = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    written = json.dumps({**content, "exp": EXPIRED}).encode()
+    user["token"] = ".".join((head, base64.urlsafe_b64encode(written).decode().rstrip("="), signature))
+    return yaml.safe_dump(document, sort_keys=False)
 
 
 async def replicas(hour: Hour) -> None:
