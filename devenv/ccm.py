@@ -4,7 +4,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,18 +29,17 @@ class CcmProcess:
         self.log_file = log_file
 
     @classmethod
-    def start(  # noqa: PLR0913 - one row of a process table
+    def start(
         cls,
         directory: Path,
         *,
         cloud_config: Path,
         kubeconfig: Path,
         flags: Mapping[str, str] | None = None,
-        arguments: Sequence[str] = (),
         fork: bool = False,
         times: Mapping[str, float] | None = None,
     ) -> "CcmProcess":
-        """Start the controller; ``flags`` are added to, or replace, the defaults; ``arguments`` are appended.
+        """Start the controller; ``flags`` are added to, or replace, the defaults.
 
         ``fork``: from a process that has loaded it, with other constants ``times``. See ``devenv.preloaded``.
         """
@@ -48,9 +47,9 @@ class CcmProcess:
         words = [f"--{key}={value}" for key, value in {**files, **DEFAULT_FLAGS, **(flags or {})}.items()]
         log_file = directory / f"ccm-{next(_numbers)}.log"
         if fork:
-            return cls(preloaded.start([*words, *arguments], log_file=log_file, times=times or {}), log_file)
+            return cls(preloaded.start(words, log_file=log_file, times=times or {}), log_file)
         assert not times, "only a fork has other times"
-        command = [sys.executable, "-m", preloaded.PROGRAM, *words, *arguments]
+        command = [sys.executable, "-m", preloaded.PROGRAM, *words]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         return cls(ChildProcess.start(preloaded.PROGRAM, command, log_file=log_file, env=environment), log_file)
 

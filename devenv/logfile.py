@@ -9,8 +9,8 @@ import structlog
 
 
 @contextmanager
-def logs_to(file: Path, *, level: int = logging.INFO) -> Iterator[None]:
-    """Append the log of this process from ``level`` on to a file during the block."""
+def logs_to(file: Path) -> Iterator[None]:
+    """Append the log of this process, from level info on, to a file during the block."""
     before = structlog.get_config()
     with file.open("a", buffering=1) as stream:
         structlog.configure(
@@ -20,7 +20,7 @@ def logs_to(file: Path, *, level: int = logging.INFO) -> Iterator[None]:
                 structlog.processors.format_exc_info,
                 structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
             ],
-            wrapper_class=structlog.make_filtering_bound_logger(level),
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
             logger_factory=structlog.WriteLoggerFactory(stream),
             cache_logger_on_first_use=False,
         )

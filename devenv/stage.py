@@ -18,7 +18,6 @@ from devenv.ccm import CcmProcess
 from devenv.endpointslices import EndpointSlices
 from devenv.harvester.emulator import HarvesterEmulator, counts_of
 from devenv.harvester.queue import STOCK, Pace
-from devenv.harvester.versions import NEWEST
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.proxy import FaultProxy
 from devenv.watch import Document, addresses_in
@@ -137,9 +136,8 @@ class Stage:
         pace: Pace = STOCK,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
         harvester: AbstractAsyncContextManager[object] | None = None,
-        version: str = NEWEST,
     ) -> None:
-        """``pace``: of Harvester's controllers, by default the pace of an installed Harvester; ``version``: of it.
+        """``pace``: of Harvester's controllers, by default the pace of an installed Harvester.
 
         ``kube_vip``: options of the emulated kube-vip, or another one. ``harvester``: another one than the emulated.
         """
@@ -149,7 +147,7 @@ class Stage:
         self.host = ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
-        self.harvester = HarvesterEmulator(self.host, pace=pace, dhcp_range=HOST_DHCP_RANGE, version=version)
+        self.harvester = HarvesterEmulator(self.host, pace=pace, dhcp_range=HOST_DHCP_RANGE)
         self._host = harvester or self.harvester
         self._sent = asyncio.Event()
         for proxy in (self.guest_proxy, self.harvester_proxy):
@@ -180,11 +178,10 @@ class Stage:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def run(  # noqa: PLR0913 - one row of a process table
+    def run(
         self,
         *,
         flags: Mapping[str, str] | None = None,
-        arguments: Sequence[str] = (),
         cloud_config: Path | None = None,
         kubeconfig: Path | None = None,
         proxied: bool = False,
@@ -205,7 +202,6 @@ class Stage:
             cloud_config=cloud_config,
             kubeconfig=kubeconfig,
             flags=flags,
-            arguments=arguments,
             fork=self.scene.forks and not fresh,
             times=times,
         )
