@@ -52,9 +52,7 @@ from harvester_ccm.names import (
 NODE: Final = Settings().node
 POOL: Final = "10.9.100.0/24"
 LATER_POOL: Final = "10.9.102.0/24"
-CLASS_POOL: Final = "10.9.104.0/24"
 EXPLAINED_POOL: Final = "10.9.105.0/24"
-OTHER: Final = "10.9.103.7"
 LEASES: Final = ("10.9.106.10", "10.9.106.11")
 """Addresses of the DHCP server."""
 ANNOUNCER: Final = {"announcer": "kube-vip"}
@@ -70,8 +68,6 @@ EXPECTED_WARNINGS: Final = {Reason.LOCAL_POLICY, Reason.IGNORED}
 """Warnings about these settings themselves."""
 ENDPOINT: Final = {"addresses": ["10.42.0.9"], "conditions": {"ready": True}, "nodeName": NODE}
 """A ready Pod."""
-CLASS_SETTINGS: Final = {**SETTINGS, "lb_class_name": LOAD_BALANCER_CLASS}
-"""The same with the chart's value ``kube-vip.harvesterClass``."""
 UP_SECONDS: Final = 60.0
 """kube-vip reads the address of a new Service once per second, one Service after the other. v1.1.2 may announce one
 that another client had overwritten only after the respelling, which follows the last touch after 45 s."""
@@ -81,8 +77,6 @@ EXPLAINED_SECONDS: Final = 75.0
 """Time in which the condition says why an address is not announced."""
 RIGHT_SECONDS: Final = 5.0
 """Time in which it is right after kube-vip has noted the node."""
-WITHDRAWN_SECONDS: Final = 2.0
-"""Time in which kube-vip has withdrawn an address for a changed field, if it does."""
 TOUCHED_SECONDS: Final = 50.0
 """Time in which a change has had all of its effects: the controller touches the endpoints for 45 s."""
 STEADY_SECONDS: Final = 4.0
@@ -211,14 +205,6 @@ async def late_addresses(cluster: Cluster) -> None:
     await cluster.announces(*names)
 
 
-async def late_endpoints(cluster: Cluster) -> None:
-    """A Service whose Pods become ready later"""
-    await cluster.stage.create_service("early", ports=[{"name": "main", "port": 80}], pods=0)
-    await cluster.stage.served("early")
-    cluster.stage.endpoints.scale("early", 1)
-    await cluster.announces("early")
-
-
 async def shared_address(cluster: Cluster) -> None:
     """A primary Service with one secondary created before and one after it"""
     await cluster.create("before", port=81, annotations={PRIMARY_SERVICE: "default/primary"})
@@ -263,17 +249,6 @@ async def second_lease(cluster: Cluster) -> None:
         await cluster.stage.gone("leased")
 
 
-async def overwritten_address(cluster: Cluster) -> None:
-    """An address annotation that is overwritten: kube-vip announces the restored address again"""
-    await cluster.create("over")
-    await cluster.announces("over")
-    await cluster.annotate("over", ADDRESS_ANNOTATION, OTHER)
-    # kube-vip before 1.2 and the newest announce the other address for milliseconds.
-    await asyncio.sleep(WITHDRAWN_SECONDS)
-    await cluster.announces("over")
-    await cluster.withdraws(OTHER)
-
-
 async def other_type(cluster: Cluster) -> None:
     """A Service that is no longer of type LoadBalancer: kube-vip up to 1.2.3 keeps the address, as an Event says"""
     await cluster.create("internal")
@@ -286,18 +261,6 @@ async def other_type(cluster: Cluster) -> None:
         await cluster.withdraws(address)
     elif address not in announced_addresses():
         raise TimeoutError(f"kube-vip removed {address}")
-
-
-async def changed_policy(cluster: Cluster) -> None:
-    """A Service whose externalTrafficPolicy changes, and changes back: kube-vip announces the address again"""
-    await cluster.create("policy")
-    await cluster.announces("policy")
-    for policy in ("Local", "Cluster"):
-        await cluster.stage.change_service("policy", {"spec": {"externalTrafficPolicy": policy}})
-        # Some versions withdraw the address for milliseconds, and v0.9.2 does not at all.
-        await asyncio.sleep(WITHDRAWN_SECONDS)
-        await cluster.announces("policy")
-        await cluster.is_right("policy")
 
 
 async def harmless_changes(cluster: Cluster) -> None:
@@ -330,14 +293,6 @@ def _note_written(written: dict[str, set[tuple[str | None, ...]]], service: Docu
     keys = (ADDRESS_ANNOTATION, IGNORE_ANNOTATION, DDNS_ANNOTATION)
     values = (annotations_of(service).get(key) for key in keys)
     written.setdefault(service["metadata"]["name"], set()).add((*ready, *values))
-
-
-async def own_class(cluster: Cluster) -> None:
-    """A Service of this controller's class and one without a class, with that class in kube-vip's lb_class_name"""
-    for name, load_balancer_class in {"classed": LOAD_BALANCER_CLASS, "unclassed": None}.items():
-        ports = [{"name": "main", "port": 80}]
-        await cluster.stage.create_service(name, ports=ports, spec={"loadBalancerClass": load_balancer_class})
-    await cluster.announces("classed", "unclassed")
 
 
 async def skipped_class(cluster: Cluster) -> None:
@@ -375,30 +330,24 @@ async def blocked_queue(cluster: Cluster) -> None:
 
 Case = Callable[[Cluster], Awaitable[None]]
 CASES: Final[tuple[Case, ...]] = (
-    late_addresses, late_endpoints, shared_address, switched_type, second_lease, overwritten_address, changed_policy,
-    harmless_changes, other_type,
+    late_addresses, shared_address, switched_type, second_lease, harmless_changes, other_type,
 )  # fmt: skip
-CLASS_CASES: Final[tuple[Case, ...]] = (own_class,)
-ENDPOINT_CASES: Final[tuple[Case, ...]] = (late_endpoints, skipped_class, no_endpoints, blocked_queue)
-"""Cases of versions that read endpoints."""
 EXPLAINED_CASES: Final[tuple[Case, ...]] = (skipped_class, no_endpoints, blocked_queue)
+"""Cases of versions that read endpoints."""
 
 
 async def run(directory: Path, version: str) -> int:
     """Run all cases with a version of kube-vip, print the result of each, and return the number of failed ones."""
-    failed = await _run_cases(directory / "default", CASES, version, SETTINGS, POOL)
+    failed = await _run_cases(directory / "default", CASES, version, POOL)
     # Another pool: kube-vip can leave addresses of the first cluster on the device when it is stopped.
-    failed += await _run_cases(directory / "class", CLASS_CASES, version, CLASS_SETTINGS, CLASS_POOL)
-    return failed + await _run_cases(directory / "explained", EXPLAINED_CASES, version, SETTINGS, EXPLAINED_POOL)
+    return failed + await _run_cases(directory / "explained", EXPLAINED_CASES, version, EXPLAINED_POOL)
 
 
-async def _run_cases(
-    directory: Path, cases: tuple[Case, ...], version: str, settings: dict[str, str], pool: str
-) -> int:
-    """Run cases in a new cluster with an IP pool, whose kube-vip has the settings."""
+async def _run_cases(directory: Path, cases: tuple[Case, ...], version: str, pool: str) -> int:
+    """Run cases in a new cluster with an IP pool."""
     await asyncio.to_thread(directory.mkdir)
     failed = 0
-    async with open_stage(directory, version, settings) as stage:
+    async with open_stage(directory, version, SETTINGS) as stage:
         await stage.harvester.create_pool("lan", pool)
         await stage.logged(stage.run(flags=ANNOUNCER), "service controller started")
         cluster = Cluster(stage, version_of(version))
@@ -416,16 +365,13 @@ async def _run_cases(
 
 def _is_played(case: Case, version: Version) -> bool:
     """Return whether a version of kube-vip does what a case expects."""
-    if case in ENDPOINT_CASES:
+    if case in EXPLAINED_CASES:
         return version >= (1, 2, 0)
     if case is second_lease:
         # Those before 1.0 note the second lease and do not announce it, and those after it announce none.
         return version >= (1, 1, 2)
-    if case is switched_type:
-        # Those between stay silent about an address that was withdrawn, and an Event says so.
-        return version < (1, 0, 1) or version >= (1, 1, 2)
-    # Those before 1.2 lose an address now and then: nothing shows that to a controller.
-    return case is not changed_policy or version < (1, 0, 1) or version >= (1, 2, 0)
+    # Those between stay silent about an address that was withdrawn, and an Event says so.
+    return case is not switched_type or version < (1, 0, 1) or version >= (1, 1, 2)
 
 
 @asynccontextmanager
