@@ -9,27 +9,22 @@ with 1 if a scene fails.
 import argparse
 import asyncio
 import json
-import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.audit import AuditLog
-from devenv.binaries import require
 from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes, address_of
 from devenv.harvester.admission import CLUSTER as ANNOTATION_OF_CLUSTER
 from devenv.harvester.endpoints import is_dummy
 from devenv.harvester.machines import Kind, Machine, Machines, instance_document
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, POOLS, SLICES, is_ready
-from devenv.harvester.versions import Duplicate, RemovalCheck, Serving, version_with_tag
+from devenv.harvester.versions import Duplicate, Serving, version_with_tag
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterscenarios import HOST_LEASES
 from devenv.kubevip import KubeVipOptions
@@ -38,7 +33,7 @@ from devenv.machine import NETWORK_TOOLS, require_root, require_tools
 from devenv.process import DevenvError, run_directory
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
 from devenv.stage import VM_NAMESPACE, Scene, Stage, Told, until
-from devenv.watch import Document, annotations_of, key_of
+from devenv.watch import Document, annotations_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import AdmissionDenied
@@ -66,14 +61,12 @@ REST_SECONDS: Final = 4.0
 """Time until the burst of Harvester's controller is available again."""
 NOTICE_SECONDS: Final = 10.0
 """Longest time until a result of probes is in the condition of a load balancer."""
-ROOT: Final = Path(__file__).parents[1]
 CLUSTER_NAME: Final = "demo"
 BYSTANDER: Final = Machine("bystander", namespace=VM_NAMESPACE, kind=Kind.PLAIN, networks=("",))
 """A VM of no guest cluster: without one, Harvester 1.2 and 1.3 accept no load balancer."""
 SECOND_NETWORK: Final = f"{VM_NAMESPACE}/second"
 NETWORKS_OF_VMS: Final = {f"{VM_NAMESPACE}/first": "127.77.0.0/24", SECOND_NETWORK: "127.78.0.0/24"}
 """Subnets of the pools, by network."""
-NETWORK_OF_VMS: Final = f"{VM_NAMESPACE}/vlan-100"
 EIGHT: Final = {"subnet": "127.73.0.0/24", "rangeStart": "127.73.0.10", "rangeEnd": "127.73.0.17"}
 HTTP: Final = {"name": "http", "port": 8080, "protocol": "TCP"}
 
@@ -266,22 +259,6 @@ async def exhausted(play: Play) -> None:
     await play.delete(*names)
 
 
-async def pools(play: Play) -> None:
-    """A Service with a pool that its selector would not choose, and one whose pool is created later"""
-    await play.harvester.create_pool("lan", "127.77.0.0/24")
-    await play.harvester.create_pool("dmz", "127.78.0.0/24", selector={"scope": []})
-    await play.create("named", annotations={IP_POOL: "dmz"})
-    (service,) = await play.stage.served("named")
-    if not service.addresses[0].startswith("127.78."):
-        raise TimeoutError(f"{service.addresses[0]} is not an address of the named pool")
-    await play.create("early", annotations={IP_POOL: "later"})
-    await play.stage.hears("early", Reason.NO_MATCHING_POOL)
-    await play.harvester.create_pool("later", "127.79.0.0/24", selector={"scope": []})
-    await play.timed("served after", play.stage.served("early"))
-    await play.books_agree()
-    await play.delete("named", "early")
-
-
 @asynccontextmanager
 async def _nodes(play: Play, *numbers: int) -> AsyncIterator[Listeners]:
     """Have nodes with VMs, and something that listens on their addresses."""
@@ -292,17 +269,6 @@ async def _nodes(play: Play, *numbers: int) -> AsyncIterator[Listeners]:
             yield listeners
         finally:
             listeners.close()
-
-
-@asynccontextmanager
-async def _running_vm(play: Play, machine: Machine) -> AsyncIterator[None]:
-    """Have a VM, of which nothing is left for the next scene."""
-    machines = Machines(play.stage.host)
-    await machines.create(machine, "127.77.0.200")
-    try:
-        yield
-    finally:
-        await machines.delete(machine)
 
 
 async def vm(play: Play) -> None:
@@ -590,92 +556,6 @@ async def better_pool(play: Play) -> None:
     await play.delete("web")
 
 
-async def interrupted(play: Play) -> None:
-    """Allocations that Harvester has not recorded: it releases them, or the controller, or the command in the Event"""
-    await play.harvester.create_pool("lan", "127.77.0.0/24")
-    await play.harvester.stop_controller()
-    await play.create("named", annotations={IP_POOL: "lan"})
-    await play.create("chosen")
-
-    async def created() -> list[Document]:
-        found = await play.balancers()
-        return found if len(found) == 2 else []
-
-    balancers = await until(created, within=60, what="two load balancers")
-    left = {f"127.77.0.{50 + index}": key_of(balancer) for index, balancer in enumerate(balancers)}
-    await play.stage.host.merge_patch(POOLS, "lan", {"status": {"allocated": left}})
-    await play.harvester.start_controller()
-    await play.timed("the pool named: served after", play.stage.served("named", within=WITHIN))
-    if play.version.duplicate is not Duplicate.RELEASED:
-        told = await _warned(play, "chosen", "kubectl patch")
-        play.figures.append(f"{told.reason}: {told.message}")
-        await _carry_out(play, told)
-    await play.timed("the pool chosen: served after", play.stage.served("chosen", within=WITHIN))
-    await play.books_agree()
-    await play.delete("named", "chosen")
-
-
-async def labels(play: Play) -> None:
-    """A Service of a cluster whose VMs Rancher did not make: it is served, or the command in the Event is enough"""
-    await play.harvester.create_pool("lan", "127.77.0.0/24")
-    machine = Machine.of_kind(Kind.PLAIN, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=("",))
-    async with _running_vm(play, machine):
-        await play.create("web")
-        if play.version.removal is RemovalCheck.NEEDS_MACHINE:
-            told = await _warned(play, "web", "label --overwrite virtualmachine")
-            play.figures.append(f"{told.reason}: {told.message}")
-            await _carry_out(play, told, NAME=machine.name)
-        await play.timed("served after", play.stage.served("web", within=WITHIN))
-        await play.delete("web")
-
-
-async def page_pool(play: Play) -> None:
-    """The pool of the install pages: it serves a cluster; if Rancher made the VMs, an Event names the network to add"""
-    await _create_network(play, NETWORK_OF_VMS)
-    await play.harvester.create_pool("lan", "127.77.0.0/24", selector=_selector_of_pages())
-    kinds = {Kind.PLAIN: "", Kind.RANCHER: NETWORK_OF_VMS}
-    if play.version.removal is RemovalCheck.NEEDS_MACHINE:
-        del kinds[Kind.PLAIN]
-    for kind, network in kinds.items():
-        machine = Machine.of_kind(kind, 1, CLUSTER_NAME, namespace=VM_NAMESPACE, networks=(NETWORK_OF_VMS,))
-        async with _running_vm(play, machine):
-            await _webhook_finds_network(play, network)
-            await play.create("web")
-            if network:
-                told = await _warned(play, "web", f"whose network is {network}")
-                play.figures.append(f"{told.reason}: {told.message}")
-                await play.stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": {"network": network}}})
-            (service,) = await play.stage.served("web", within=WITHIN)
-            _expect(service.addresses[0].startswith("127.77."), f"{service.addresses} are of the pool")
-            await play.delete("web")
-
-
-def _selector_of_pages() -> Document:
-    """Return the selector of the pool that the install pages have users create, for the cluster of the scenes."""
-    text = (ROOT / "deploy" / "harvester" / "ippool.yaml").read_text()
-    text = text.replace("CLUSTER-NAME", CLUSTER_NAME).replace("my-namespace", VM_NAMESPACE)
-    selector: Document = yaml.safe_load(text)["spec"]["selector"]
-    return selector
-
-
-async def _carry_out(play: Play, told: Told, **names: str) -> None:
-    """Run the command of an Event as an administrator of Harvester, with these names in place of its placeholders."""
-    command = told.message.partition("Run: ")[2]
-    for placeholder, name in names.items():
-        command = command.replace(placeholder, name)
-    kubectl = require("kubectl")["kubectl"]
-    harvester = play.stage.scene.harvester
-    environment = {
-        "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
-        "KUBECONFIG": str(harvester.admin_kubeconfig),
-        # kubectl keeps a cache there, and without it in the present directory.
-        "HOME": str(harvester.directory),
-    }
-    process = await asyncio.create_subprocess_shell(command, env=environment, stdout=DEVNULL, stderr=PIPE)
-    _, problem = await process.communicate()
-    _expect(process.returncode == 0, f"the command of the Event works: {problem.decode()}")
-
-
 async def _touch(play: Play, service: str) -> None:
     """Change the load balancer of a Service as another client."""
     balancer = await play.balancer_of(service)
@@ -701,8 +581,7 @@ def _expect(is_so: bool, what: str) -> None:
 
 PlayScene = Callable[[Play], Awaitable[None]]
 SCENES: Final[Sequence[PlayScene]] = (
-    hundred, quick, waiting, exhausted, pools, better_pool, interrupted, networks, page_pool, labels, vm, udp, switch,
-    dhcp, by_hand, killed, webhook,
+    hundred, quick, waiting, exhausted, better_pool, networks, vm, udp, switch, dhcp, by_hand, killed, webhook,
 )  # fmt: skip
 
 
