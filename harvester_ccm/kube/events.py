@@ -20,7 +20,7 @@ from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.builtin import EVENTS
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
-from harvester_ccm.kube.errors import AlreadyExists, KubeError, ServerError, Throttled, Unreachable
+from harvester_ccm.kube.errors import AlreadyExists, KubeError, NotServed, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.objects import ObjectMeta, ObjectT, Resource
 from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.kube.write_limit import WriteRateLimiter
@@ -31,7 +31,9 @@ REPEAT_SECONDS: Final = 3600.0
 MAX_TRACKED: Final = 20_000
 """Maximum number of Events whose last repetition is tracked."""
 TRIES: Final = 6
-"""Attempts to write an Event while the API server is unavailable: enough for a restart of the server."""
+"""Attempts to write an Event while the API server, or a proxy in front of it, has no answer: enough for a restart."""
+_NO_ANSWER: Final = (Unreachable, NotServed, ServerError, Throttled)
+"""Errors that say nothing about the Event."""
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
@@ -194,7 +196,9 @@ class EventRecorder:
 
     async def _write(self, body: dict[str, Any], *, tries: int) -> None:
         try:
-            await repeat(partial(self._create, body), on=(Unreachable, ServerError, Throttled), attempts=tries)
+            await repeat(
+                partial(self._create, body), on=_NO_ANSWER, attempts=tries
+            )
         except KubeError as error:
             self.dropped += 1
             log.debug("event not written", reason=body["reason"], error=str(error))

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.errors import Answer, KubeError, NotServed, ServerError, Unreachable
 from harvester_ccm.kube.events import QUEUE_LENGTH, EventRecorder
 from harvester_ccm.kube.objects import Object, ObjectMeta
 from harvester_ccm.model.event import EventMessage
@@ -52,6 +53,23 @@ async def test_event_about_an_object_with_a_long_name_has_a_valid_name(name: str
     assert ".." not in event["metadata"]["name"]
     assert "-." not in event["metadata"]["name"]
     assert event["involvedObject"]["name"] == name
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Unreachable("no route"), NotServed(Answer(404, "", "404 page not found")), ServerError(Answer(503, "", "no"))],
+    ids=lambda error: type(error).__name__,
+)
+@jumping_time
+async def test_event_is_written_once_the_server_or_its_proxy_answers_again(error: KubeError) -> None:
+    """A proxy without a route answered with a page, and the Warning of a Service was lost."""
+    server = MemoryServer()
+    server.faults = [error, error]
+    recorder = EventRecorder(MemoryClient(server, cluster="guest"), host="test")
+    async with running(recorder.run()):
+        emit(recorder, "node", "subject")
+        await asyncio.sleep(30)
+    assert len(server.items("v1/events")) == 1
 
 
 @pytest.mark.kube("Namespaces take turns: many Events of one neither delay nor displace the Events of another")
