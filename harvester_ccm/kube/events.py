@@ -196,9 +196,7 @@ class EventRecorder:
 
     async def _write(self, body: dict[str, Any], *, tries: int) -> None:
         try:
-            await repeat(
-                partial(self._create, body), on=_NO_ANSWER, attempts=tries
-            )
+            await repeat(partial(self._create, body), on=_NO_ANSWER, attempts=tries)
         except KubeError as error:
             self.dropped += 1
             log.debug("event not written", reason=body["reason"], error=str(error))
