@@ -1,5 +1,6 @@
 """Time of day and unique names of the controller, from the seed of the schedule."""
 
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +30,13 @@ def of_schedule(loop: SeededLoop, seed: str) -> Iterator[None]:
         def now(cls, tz: tzinfo | None = None) -> Self:
             return cls.fromtimestamp(BEGAN.timestamp() + loop.time(), tz)
 
+    reads = itertools.count()
+
     class Moment:
         @staticmethod
         def time_ns() -> int:
-            return int(loop.time() * 1e9)
+            # No two reads of a real clock return the same nanosecond.
+            return int(loop.time() * 1e9) + next(reads)
 
     class Names:
         @staticmethod
