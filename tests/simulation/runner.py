@@ -64,8 +64,9 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
         self._guest.change_service(name, {"metadata": {"annotations": dict(annotations)}})
 
     def retype(self, name: str, type: str) -> None:
-        """Change the type."""
-        self._guest.change_service(name, {"spec": {"type": type}})
+        """Change the type. An API server clears the status of a Service that gets another type than LoadBalancer."""
+        cleared = {} if type == "LoadBalancer" else {"status": {"loadBalancer": None}}
+        self._guest.change_service(name, {"spec": {"type": type}, **cleared})
 
     def change_ports(self, name: str, ports: Sequence[Any]) -> None:
         """Change the ports."""
