@@ -5,7 +5,7 @@ what happens after an address was published, and when the credentials end.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -29,10 +29,10 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     SERVICE_ANNOTATIONS,
 )
-from harvester_ccm.netip import address_in, common_network, ipv4_ranges
+from harvester_ccm.netip import IPNetwork, address_in, common_network, ipv4_ranges
 from harvester_ccm.plan.node.facts import is_inside
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import networks_of, own_vmis
+from harvester_ccm.plan.node.vms import NodeNetworks, networks_of, own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.seen import read_seen
@@ -397,42 +397,54 @@ def _of_other_vms(seen: Seen) -> Iterator[Fault]:
     store = seen.store
     vms = (find_vm(store, node).vm for node in store.nodes.all())
     nodes = {vm.object.metadata.key for vm in vms if vm is not None}
-    for instance in store.vmis.all():
-        own = {interface.addresses[0] for interface in instance.interfaces if interface.addresses}
-        for address in sorted(own if instance.metadata.key not in nodes else ()):
-            for load_balancer in store.load_balancers.by_index(VIRTUAL_IP, address):
-                cause = f"VM {instance.metadata.name} has address {address} as well"
-                remedy = _OVERLAP_REMEDY.format(pool=quoted(load_balancer.allocated_pool))
-                yield _of_load_balancer(load_balancer, cause, remedy)
+    others = (instance for instance in store.vmis.all() if instance.metadata.key not in nodes)
+    found = (
+        (instance.metadata.name, address)
+        for instance in others
+        for interface in instance.interfaces
+        for address in interface.addresses[:1]
+    )
+    for name, address in found:
+        for load_balancer in store.load_balancers.by_index(VIRTUAL_IP, address):
+            cause = f"VM {name} has address {address} as well"
+            remedy = _OVERLAP_REMEDY.format(pool=quoted(load_balancer.allocated_pool))
+            yield _of_load_balancer(load_balancer, cause, remedy)
 
 
 def _inside_cluster(seen: Seen) -> Iterator[Fault]:
     """Yield the IP pools with an address inside a network of this cluster, for which the nodes have routes or rules."""
     store = seen.store
-    pods = common_network(text for node in store.nodes.all() for text in node.spec.pod_cidrs)
     cluster_ips = (address for service in store.services.all() for address in service.spec.cluster_ips)
     services = ipv4_ranges(store.service_cidrs) or common_network(cluster_ips)
+    pods = common_network(text for node in store.nodes.all() for text in node.spec.pod_cidrs)
     for kind, networks in {"Pods": pods, "Services (cluster IPs)": services}.items():
-        inside: dict[str, list[str]] = {}
-        for load_balancer in store.own_load_balancers():
-            address = address_in(load_balancer.allocated_ip)
-            if address is not None and is_inside(address, networks):
-                inside.setdefault(load_balancer.allocated_pool, []).append(load_balancer.allocated_ip)
-        for pool, addresses in inside.items():
-            ranges = abbreviate(list(map(str, networks)))
+        ranges = abbreviate(list(map(str, networks)))
+        for pool, addresses in _allocated_inside(store, networks).items():
             cause = f"Addresses inside the network of {kind} of this cluster, {ranges}: {abbreviate(sorted(addresses))}"
             yield Fault(f"IP pool {pool}", cause, _INSIDE_REMEDY)
 
 
-def _other_networks(seen: Seen) -> Iterator[Fault]:
-    """Yield the Nodes and load balancers in another network than the InternalIPs of most Nodes, as one fault each."""
-    store = seen.store
+def _allocated_inside(store: ClusterStore, networks: Sequence[IPNetwork]) -> dict[str, list[str]]:
+    """Return the addresses inside the networks that load balancers have, by their pools."""
+    inside: dict[str, list[str]] = {}
+    for load_balancer in store.own_load_balancers():
+        address = address_in(load_balancer.allocated_ip)
+        if address is not None and is_inside(address, networks):
+            inside.setdefault(load_balancer.allocated_pool, []).append(load_balancer.allocated_ip)
+    return inside
+
+
+def _networks_of_nodes(store: ClusterStore) -> tuple[dict[str, NodeNetworks], str]:
+    """Return the VM networks of each Node, and the one in which most of them have their InternalIP."""
     found = {node.metadata.name: networks_of(node, find_vm(store, node).vm) for node in store.nodes.all()}
-    by_node = {name: networks for name, networks in found.items() if networks is not None}
-    used = Counter(networks.used for networks in by_node.values())
-    if not used:
-        return
-    usual = used.most_common(1)[0][0]
+    known = {name: networks for name, networks in found.items() if networks is not None}
+    numbers = Counter(networks.used for networks in known.values())
+    return known, max(numbers, key=numbers.__getitem__, default="")
+
+
+def _nodes_elsewhere(seen: Seen) -> Iterator[Fault]:
+    """Yield the Nodes whose InternalIP is not in the network of most Nodes, although their VM is in it."""
+    by_node, usual = _networks_of_nodes(seen.store)
     for node, networks in sorted(by_node.items()):
         if networks.used != usual and usual in networks.attached:
             cause = (
@@ -440,10 +452,19 @@ def _other_networks(seen: Seen) -> Iterator[Fault]:
                 f"{_UNREACHABLE}"
             )
             yield Fault(f"Node {node}", cause, _NODE_NETWORK_REMEDY.format(network=usual), State.NONE)
+
+
+def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
+    """Yield the load balancers whose pool Harvester chose for a network in which no Node has its InternalIP."""
+    store = seen.store
+    by_node, usual = _networks_of_nodes(store)
+    used = {networks.used for networks in by_node.values()}
+    if not used or store.cluster.management_network:
+        return
     for load_balancer in store.own_load_balancers():
         chosen = load_balancer.metadata.annotation(LB_SELECT_NETWORK) or ""
-        is_requested = store.cluster.management_network or load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
-        if chosen and chosen not in used and not is_requested and not load_balancer.spec.ip_pool:
+        is_requested = load_balancer.spec.ip_pool or load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
+        if chosen and chosen not in used and not is_requested:
             cause = (
                 f"Harvester chose IP pool {load_balancer.allocated_pool} for network {chosen}, that of the first "
                 f"interface of a VM, and the Nodes have their InternalIPs in {usual}. {_UNREACHABLE}"
@@ -530,7 +551,8 @@ CHECKS: Final = (
     Check("LoadBalancerNotReady", "load balancers", _not_ready),
     Check("LoadBalancerDeleting", "deletions", _hanging_deletions),
     Check("InternalIPInUse", "InternalIPs", _shared_internal_ips, is_about_services=False, is_hint=True),
-    Check("OtherNetwork", "networks", _other_networks, is_about_services=False, is_hint=True),
+    Check("OtherNetwork", "networks", _nodes_elsewhere, is_about_services=False, is_hint=True),
+    Check("OtherNetwork", "pool networks", _pools_elsewhere, is_hint=True),
     Check("LeftAddresses", "left addresses", _left_addresses, is_about_services=False, is_hint=True),
 )
 """All checks of the contents of both clusters."""

@@ -60,8 +60,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     spec = LeaseSpec() if isinstance(lease, KubeError) else lease.spec
     since = ""
     if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
-        text = f"{lease}. {guest_rbac_hint(LEASES.plural)}" if isinstance(lease, Forbidden) else str(lease)
-        return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", text),)))]
+        return None, [(name, ObjectStatus(State.NONE, reasons=(_unreadable(lease),)))]
     if not spec.holder_identity:
         text = f"No replica of the controller leads. {await _obstacle(guest, election, lease)}{_NOT_RECONCILED}"
         reason = StatusReason("NoLeader", text, PODS_COMMAND)
@@ -74,6 +73,11 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     else:
         return spec, []
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
+
+
+def _unreadable(error: KubeError) -> StatusReason:
+    text = f"{error}. {guest_rbac_hint(LEASES.plural)}" if isinstance(error, Forbidden) else str(error)
+    return StatusReason("LeaseNotReadable", text)
 
 
 async def _obstacle(guest: ApiClient, election: LeaderElectionSettings, lease: Lease | KubeError) -> str:
