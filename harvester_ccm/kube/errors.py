@@ -112,6 +112,10 @@ class BadRequest(ApiError):
     """Raised on 400 and on client errors without a class of their own."""
 
 
+class PlainText(ApiError):
+    """Raised if the URL of a server begins with http, and the server expects TLS."""
+
+
 class Unauthorized(ApiError):
     """Raised on 401: the credential is rejected."""
 
@@ -277,6 +281,8 @@ def _class_of(answer: Answer) -> type[ApiError]:
         return Conflict
     if answer.reason == "Expired":
         return Gone
+    if "HTTP request to an HTTPS server" in answer.message:
+        return PlainText
     if answer.status < 500:
         return _BY_STATUS.get(answer.status, BadRequest)
     if "failed calling webhook" in answer.message:

@@ -99,6 +99,9 @@ _UNAVAILABLE: Final = {
         "harvester/load-balancer-harvester, at the tag of Harvester's version. Harvester before 1.2 is not supported: "
         "upgrade it. Otherwise check that the server in the cloud-config is Harvester, not this cluster",
     ),
+    errors.PlainText: _Explanation(
+        "The server in the cloud-config begins with http://, and Harvester expects https://", "Correct the cloud-config"
+    ),
     errors.CredentialError: _Explanation(
         "The credential in the cloud-config cannot be used, so nothing was sent to Harvester",
         "Correct what the error names, or make a cloud-config with a token, which needs no plugin (generate_addon.sh)",

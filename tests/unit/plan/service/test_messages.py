@@ -22,6 +22,8 @@ from harvester_ccm.kube.errors import (
     ServerError,
     Unauthorized,
     Unreachable,
+    VersionNotServed,
+    error_from_response,
 )
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import Reason
@@ -106,6 +108,10 @@ FAILURES: dict[str, KubeError] = {
     "forbidden": Forbidden(answer(403, "may not create")),
     "no namespace": NotFound(answer(404, 'namespaces "vms" not found')),
     "no such API": NotServed(answer(404, "not found")),
+    "http instead of https": error_from_response(
+        status=400, body=b"Client sent an HTTP request to an HTTPS server.\n", request="GET /x"
+    ),
+    "another version": VersionNotServed(answer(404, "v1")),
 }
 
 
