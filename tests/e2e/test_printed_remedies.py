@@ -159,6 +159,29 @@ async def test_verb_that_the_bound_role_lacks_is_added_as_the_event_says(stage: 
         admin.request("PATCH", ROLES, body={"rules": role["rules"]})
 
 
+async def test_misspelt_scope_is_in_the_output_of_the_printed_command(stage: Stage, screen: Screen) -> None:
+    pools = (await in_harvester(stage, "kubectl get ippools.loadbalancer.harvesterhci.io -o name")).split()
+    scope = {"project": "*", "namespace": "*", "guestCluster": "dmeo"}
+    for pool in pools:
+        await in_harvester(stage, f"kubectl patch {pool} --type=merge -p '{selected(scope)}'")
+    await stage.create_service("web")
+    row = await screen.problem("Service default/web", Reason.NO_MATCHING_POOL, "its selector is misspelt")
+
+    # What the controller wrote to the condition has the command at its end.
+    command = row["command"] or row["message"].rpartition("Run: ")[2]
+    assert "guestCluster:dmeo" in await in_harvester(stage, command)
+
+    corrected = selected({**scope, "guestCluster": "demo"})
+    await in_harvester(stage, f"kubectl patch {pools[0]} --type=merge -p '{corrected}'")
+    await stage.served("web")
+    await screen.is_over("Service default/web")
+
+
+def selected(scope: dict[str, str]) -> str:
+    """Return the patch of the selector of a pool."""
+    return json.dumps({"spec": {"selector": {"scope": [scope]}}})
+
+
 async def cannot_delete(screen: Screen) -> bool:
     """Return whether ``preflight`` misses the verb delete on load balancers."""
     checks = (await screen.run("preflight"))["checks"]

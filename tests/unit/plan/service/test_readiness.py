@@ -186,7 +186,10 @@ TEXTS: Final[dict[str, tuple[Case, list[str]]]] = {
     ),
     "class": (
         CASES["first, late"]._replace(service=published(Step.PUBLISHED, again=False, spec=CLASS)),
-        [f"that it serves class {LOAD_BALANCER_CLASS} (lb_class_name; chart: kube-vip.harvesterClass)"],
+        [
+            f"Check that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name; chart: kube-vip.harvesterClass); "
+            "that the kube-vip Pods run"
+        ],
     ),
     "policy Local, with endpoints": (
         CASES["first, late"]._replace(service=published(Step.PUBLISHED, again=False, spec=LOCAL)),
