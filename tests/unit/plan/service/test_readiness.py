@@ -187,8 +187,8 @@ TEXTS: Final[dict[str, tuple[Case, list[str]]]] = {
     "class": (
         CASES["first, late"]._replace(service=published(Step.PUBLISHED, again=False, spec=CLASS)),
         [
-            f"Check that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name; chart: kube-vip.harvesterClass); "
-            "that the kube-vip Pods run"
+            f"Check that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name; chart: kube-vip.harvesterClass); ",
+            "; that the kube-vip Pods run",
         ],
     ),
     "policy Local, with endpoints": (
