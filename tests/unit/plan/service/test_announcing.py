@@ -264,6 +264,9 @@ SAME_ADDRESS: dict[str, Situation] = {
     "another policy while the address is published": Situation(
         replace(RETURNING, compared="Local IPv4 SingleStack"), DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5)
     ),
+    "another policy while the address is respelled": Situation(
+        replace(RETURNING, compared="Local IPv4 SingleStack"), recorded(Step.RESPELLED), ANNOUNCE, Timers(0.4)
+    ),
     "a user has it ignored": Situation(replace(UP, ignored=True), SHOWN, ANNOUNCE),
     "a user has it ignored, it was never noted": Situation(replace(RETURNING, ignored=True), SHOWN, ANNOUNCE),
     "the lease is lost: requested again": Situation(

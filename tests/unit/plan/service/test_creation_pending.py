@@ -127,6 +127,13 @@ BY_DHCP: dict[str, World] = {
     "kube-vip announces an address that the status does not show": World(
         service(ours=True, annotations={**DHCP, KUBE_VIP_ADDRESSES: ADDRESS})
     ),
+    "the VM load balancer of a lease vanished": World(
+        service(
+            ours=True,
+            address=ADDRESS,
+            annotations={**DHCP, **VM, **SUPPRESSED, **record_of(Step.DELEGATED, again=True)},
+        )
+    ),
     "kube-vip keeps its lease": World(service(ours=True, address=ADDRESS, annotations=LEASED)),
     "kube-vip is about to get its lease": World(service(ours=True, annotations=LEASED)),
     "not processed, an address from an IP pool": World(served(annotations=DHCP), (FOR_LEASE,)),

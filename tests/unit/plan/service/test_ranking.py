@@ -307,6 +307,12 @@ def test_load_balancer_with_all_ports_that_can_share_its_address_is_kept() -> No
     assert found.document()["spec"] == {"listeners": made}
 
 
+def test_service_with_the_label_that_names_another_primary_has_no_rank() -> None:
+    former = secondary("a", "2026-01-01T00:00:00Z", annotations={PRIMARY_SERVICE: "shop/other"}, **HAS_ADDRESS)
+    store = listed_store([MAIN, former, secondary("b")], (), BACKENDS)
+    assert store.rankings.of("shop/main").clashes == {"shop/b": ""}
+
+
 def test_ranking_of_a_missing_primary_is_empty() -> None:
     store = listed_store([secondary("a")], (), BACKENDS)
     assert store.rankings.of("shop/main") == Ranking()
