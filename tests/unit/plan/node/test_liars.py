@@ -11,6 +11,7 @@ from harvester_ccm.names import VM_ANNOTATION
 from harvester_ccm.plan.node.device_mapping import plan_device_mapping
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import find_vm
+from harvester_ccm.plan.node.patch import was_initialized
 from tests.support.node_objects import DEFAULTS, FOREIGN, OWN, UNINITIALIZED, instance, node, store, vm
 
 HONEST_UUID = "5f3c0000-0000-4000-8000-00000000000a"
@@ -64,3 +65,11 @@ def test_ready_kubelet_without_a_vm_deletes_no_node_and_keeps_no_taint() -> None
     liar: Node = node(provider_id="harvester://uid-gone", ready="True", annotations={VM_ANNOTATION: "prod/gone"})
     plan = plan_lifecycle(observe_lifecycle(store([], nodes=[liar]), liar, DEFAULTS, absences=9))
     assert (plan.write, plan.event) == (None, None)
+
+
+@pytest.mark.parametrize(("provider_id", "expected"), [("harvester://uid-w1", True), ("", False)])
+def test_taint_of_the_go_provider_and_an_address_make_no_initialized_node(provider_id: str, *, expected: bool) -> None:
+    """Anybody can set the taint with another effect than the kubelet, which reports an InternalIP itself."""
+    taint = {**UNINITIALIZED, "effect": "NoExecute"}
+    reported = node(provider_id=provider_id, taints=[taint], addresses=[("InternalIP", "10.0.0.1")])
+    assert was_initialized(reported) is expected
