@@ -8,13 +8,12 @@ from typing import Final
 import pytest
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import IPAM, LB_RECONCILE, WORKLOAD_TYPE
+from harvester_ccm.names import LB_RECONCILE
 from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.known import KNOWN, ONE_PORT
 from tests.simulation.oracles import FORGOTTEN, UNSEEN
-from tests.simulation.scenario import scenario_of
 from tests.simulation.schedule import Schedule
 from tests.simulation.seeds import ROOT, first_unseen
 from tests.simulation.soak import play
@@ -109,25 +108,3 @@ def test_seed_alone_determines_a_schedule() -> None:
         [sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
     )
     assert answer.stdout.split() == found
-
-
-def test_another_seed_is_another_schedule() -> None:
-    assert scenario_of("1") != scenario_of("2")
-    assert len({Schedule(scenario_of("1")).run().digest, play("2").digest}) == 2
-
-
-@pytest.mark.parametrize("end", ["kill", "stop"])
-@pytest.mark.parametrize("ipam", ["pool", "dhcp"])
-@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
-def test_address_is_announced_again_after_two_switches_with_a_restart_between_any_two_steps(
-    end: str, ipam: str, *, thorough: bool
-) -> None:
-    """kube-vip withdraws the address of a Service before it has noted its node on it, and stays silent."""
-    created = Action(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotations": {IPAM: ipam}})
-    for number in range(MANY if thorough else FEW):
-        restart = Action(0.1 * number, end, {"after_steps": 5 * number} if end == "kill" else {})
-        to_vm = Action(0.4, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}})
-        to_cluster = Action(20.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}})
-        for actions in ((to_vm, restart, to_cluster), (to_vm, to_cluster, restart)):
-            scenario = Scenario(f"switch {number}", 3, 0, (created, *actions))
-            assert Schedule(scenario).run().wrong == "", scenario.actions
