@@ -68,7 +68,9 @@ def healthy(count: int, ready: str = "True") -> tuple[list[Node], list[VirtualMa
         pytest.param({"printable": "Stopping", "ready": False}, instance(), "changing", id="stopping"),
         pytest.param({"printable": "CrashLoopBackOff"}, None, "taints shutdown", id="crash loop"),
         pytest.param({"printable": "Starting", "ready": False}, None, "changing", id="starting"),
-        pytest.param({"printable": "Starting", "ready": False, "created": False}, None, "changing", id="starts at first"),
+        pytest.param(
+            {"printable": "Starting", "ready": False, "created": False}, None, "changing", id="starts at first"
+        ),
         pytest.param({"printable": "Running", "ready": False}, instance(), "changing", id="host failed"),
         pytest.param({"printable": "Running"}, instance(), "", id="running"),
         pytest.param({"printable": "Terminating"}, instance(phase="Succeeded"), "taints shutdown", id="ended"),
