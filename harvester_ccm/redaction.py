@@ -131,9 +131,6 @@ def sanitize(text: str) -> str:
 def _written_out(character: str) -> str:
     if character.isprintable():
         return character
-    if character == "\x7f":
-        # DEL is the one control character that JSON leaves as it is.
-        return r"\u007f"
     return json.dumps(character)[1:-1]
 
 
