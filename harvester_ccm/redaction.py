@@ -143,8 +143,6 @@ def redact(value: object, key: str = "") -> object:
         return value
     if key.lower().replace("_", "-") in _SECRET_FIELDS:
         return REMOVED
-    if isinstance(value, bytes):
-        return redact_text(value[:MAX_LOG_FIELD].decode("utf-8", "replace"))
     if isinstance(value, Mapping):
         entries = islice(value.items(), MAX_LOG_ENTRIES)
         return {str(name): redact(entry, str(name)) for name, entry in entries}
