@@ -10,6 +10,7 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER
 from harvester_ccm.plan.service.scope import Role, may_be_ours
 from tests.support.builders import ADDRESS, CLASS_ONLY, CLUSTER, SUPPRESSED, allocated, served, service
+from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import plan, short_write, snapshot_of
 
 OWN_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
@@ -24,7 +25,7 @@ CILIUM: dict[str, Any] = {"annotations": {"lbipam.cilium.io/ips": "10.0.0.1"}}
 DELETED: dict[str, Any] = {"ours": True, "deleting": True}
 LB = (allocated(),)
 NONE = ()
-Row = tuple[Service, tuple[LoadBalancer, ...], Role]
+Row = tuple[Service, tuple[LoadBalancer, ...]]
 
 
 def without_finalizer(of: Service) -> Service:
@@ -34,112 +35,89 @@ def without_finalizer(of: Service) -> Service:
 
 
 ROWS: dict[str, Row] = {
-    "no class": (service(), NONE, Role.SERVE),
-    "own class": (service(**OWN_CLASS), NONE, Role.SERVE),
-    "another class": (service(**OTHER_CLASS), NONE, Role.IGNORE),
-    "another class, finalizer": (service(**OTHER_CLASS, ours=True), NONE, Role.IGNORE),
-    "another class, load balancer": (service(**OTHER_CLASS), LB, Role.IGNORE),
-    "another class, finalizer, load balancer": (service(**OTHER_CLASS, ours=True), LB, Role.REMOVE),
-    "another class, finalizer, withdrawn": (service(**OTHER_CLASS, ours=True, **WITHDRAWN), NONE, Role.REMOVE),
-    "another class, suppressed": (service(**OTHER_CLASS, **IGNORED), NONE, Role.REMOVE),
-    "suppressed": (service(**IGNORED), NONE, Role.SERVE),
-    "ClusterIP": (service(kind="ClusterIP"), NONE, Role.IGNORE),
-    "ClusterIP, finalizer": (service(kind="ClusterIP", ours=True), NONE, Role.REMOVE),
-    "ClusterIP, suppressed": (service(kind="ClusterIP", **IGNORED), NONE, Role.REMOVE),
-    "ClusterIP, condition, another client removed the finalizer": (
-        without_finalizer(served(kind="ClusterIP")),
-        NONE,
-        Role.REMOVE,
-    ),
-    "another class, condition, another client removed the finalizer": (
-        without_finalizer(served(**OTHER_CLASS)),
-        NONE,
-        Role.REMOVE,
-    ),
+    "no class": (service(), NONE),
+    "own class": (service(**OWN_CLASS), NONE),
+    "another class": (service(**OTHER_CLASS), NONE),
+    "another class, finalizer": (service(**OTHER_CLASS, ours=True), NONE),
+    "another class, load balancer": (service(**OTHER_CLASS), LB),
+    "another class, finalizer, load balancer": (service(**OTHER_CLASS, ours=True), LB),
+    "another class, finalizer, withdrawn": (service(**OTHER_CLASS, ours=True, **WITHDRAWN), NONE),
+    "another class, suppressed": (service(**OTHER_CLASS, **IGNORED), NONE),
+    "suppressed": (service(**IGNORED), NONE),
+    "ClusterIP": (service(kind="ClusterIP"), NONE),
+    "ClusterIP, finalizer": (service(kind="ClusterIP", ours=True), NONE),
+    "ClusterIP, suppressed": (service(kind="ClusterIP", **IGNORED), NONE),
+    "ClusterIP, condition, another client removed the finalizer": (without_finalizer(served(kind="ClusterIP")), NONE),
+    "another class, condition, another client removed the finalizer": (without_finalizer(served(**OTHER_CLASS)), NONE),
     "deleted, condition, another client removed the finalizer": (
         without_finalizer(served(deleting=True, finalizers=["example.com/keep"])),
         NONE,
-        Role.IGNORE,
     ),
-    "deleted": (service(**DELETED), NONE, Role.REMOVE),
-    "deleted, other finalizers": (service(deleting=True, finalizers=["example.com/keep"]), NONE, Role.IGNORE),
-    "deleted, suppressed, other finalizers": (
-        service(deleting=True, finalizers=["example.com/keep"], **IGNORED),
-        NONE,
-        Role.IGNORE,
-    ),
-    "deleted, another class": (service(**DELETED, **OTHER_CLASS), NONE, Role.IGNORE),
-    "deleted, another class, load balancer": (service(**DELETED, **OTHER_CLASS), LB, Role.REMOVE),
-    "deleted, Go provider": (service(**DELETED, address=ADDRESS, **ANNOUNCED), NONE, Role.REMOVE),
-    "MetalLB": (service(**METALLB), NONE, Role.IGNORE),
-    "MetalLB, older annotation": (
-        service(annotations={"metallb.universe.tf/address-pool": "x"}),
-        NONE,
-        Role.IGNORE,
-    ),
-    "MetalLB installed later": (service(**METALLB, ours=True), NONE, Role.SERVE),
-    "MetalLB, own class": (service(**METALLB, **OWN_CLASS), NONE, Role.SERVE),
-    "MetalLB with an address": (service(**METALLB, address=ADDRESS), NONE, Role.IGNORE),
-    "Cilium": (service(**CILIUM), NONE, Role.IGNORE),
-    "Cilium cluster mesh": (service(annotations={"io.cilium/global-service": "true"}), NONE, Role.SERVE),
-    "kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), NONE, Role.IGNORE),
-    "kube-vip-cloud-provider, finalizer": (
-        service(**KUBE_VIP_CLOUD, ours=True, recorded=False, **ANNOUNCED),
-        NONE,
-        Role.IGNORE,
-    ),
-    "kube-vip-cloud-provider, load balancer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), LB, Role.SERVE),
-    "kube-vip-cloud-provider, withdrawn": (service(**KUBE_VIP_CLOUD, ours=True, **WITHDRAWN), NONE, Role.SERVE),
+    "deleted": (service(**DELETED), NONE),
+    "deleted, other finalizers": (service(deleting=True, finalizers=["example.com/keep"]), NONE),
+    "deleted, suppressed, other finalizers": (service(deleting=True, finalizers=["example.com/keep"], **IGNORED), NONE),
+    "deleted, another class": (service(**DELETED, **OTHER_CLASS), NONE),
+    "deleted, another class, load balancer": (service(**DELETED, **OTHER_CLASS), LB),
+    "deleted, Go provider": (service(**DELETED, address=ADDRESS, **ANNOUNCED), NONE),
+    "MetalLB": (service(**METALLB), NONE),
+    "MetalLB, older annotation": (service(annotations={"metallb.universe.tf/address-pool": "x"}), NONE),
+    "MetalLB installed later": (service(**METALLB, ours=True), NONE),
+    "MetalLB, own class": (service(**METALLB, **OWN_CLASS), NONE),
+    "MetalLB with an address": (service(**METALLB, address=ADDRESS), NONE),
+    "Cilium": (service(**CILIUM), NONE),
+    "Cilium cluster mesh": (service(annotations={"io.cilium/global-service": "true"}), NONE),
+    "kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), NONE),
+    "kube-vip-cloud-provider, finalizer": (service(**KUBE_VIP_CLOUD, ours=True, recorded=False, **ANNOUNCED), NONE),
+    "kube-vip-cloud-provider, load balancer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), LB),
+    "kube-vip-cloud-provider, withdrawn": (service(**KUBE_VIP_CLOUD, ours=True, **WITHDRAWN), NONE),
     "kube-vip-cloud-provider, secondary": (
         service(ours=True, labels={"implementation": "kube-vip", PRIMARY_SERVICE_LABEL: "shop.front"}),
         NONE,
-        Role.SERVE,
     ),
-    "kube-vip-cloud-provider, suppressed": (service(**KUBE_VIP_CLOUD, **IGNORED), NONE, Role.REMOVE),
-    "kube-vip-cloud-provider, ClusterIP": (
-        served(**KUBE_VIP_CLOUD, kind="ClusterIP", condition=False),
-        NONE,
-        Role.IGNORE,
-    ),
-    "deleted, kube-vip-cloud-provider": (service(**DELETED, **KUBE_VIP_CLOUD), NONE, Role.IGNORE),
-    "deleted, kube-vip-cloud-provider, load balancer": (service(**DELETED, **KUBE_VIP_CLOUD), LB, Role.REMOVE),
-    "annotation of kube-vip": (service(annotations={"kube-vip.io/vipHost": "node-1"}), NONE, Role.SERVE),
+    "kube-vip-cloud-provider, suppressed": (service(**KUBE_VIP_CLOUD, **IGNORED), NONE),
+    "kube-vip-cloud-provider, ClusterIP": (served(**KUBE_VIP_CLOUD, kind="ClusterIP", condition=False), NONE),
+    "deleted, kube-vip-cloud-provider": (service(**DELETED, **KUBE_VIP_CLOUD), NONE),
+    "deleted, kube-vip-cloud-provider, load balancer": (service(**DELETED, **KUBE_VIP_CLOUD), LB),
+    "annotation of kube-vip": (service(annotations={"kube-vip.io/vipHost": "node-1"}), NONE),
 }
 ROWS_OF_CLASS_ONLY: dict[str, Row] = {
-    "no class": (service(), NONE, Role.IGNORE),
-    "own class": (service(**OWN_CLASS), NONE, Role.SERVE),
-    "suppressed": (service(**IGNORED), NONE, Role.REMOVE),
-    "deleted": (service(**DELETED), NONE, Role.IGNORE),
-    "deleted, own class": (service(**DELETED, **OWN_CLASS), NONE, Role.REMOVE),
-    "deleted, load balancer": (service(**DELETED), LB, Role.REMOVE),
-    "deleted, withdrawn": (service(**DELETED, **WITHDRAWN), NONE, Role.REMOVE),
-    "finalizer and load balancer": (served(condition=False), LB, Role.SERVE),
-    "load balancer": (service(), LB, Role.SERVE),
-    "finalizer": (service(ours=True, recorded=False), NONE, Role.IGNORE),
-    "secondary": (service(ours=True, labels={PRIMARY_SERVICE_LABEL: "shop.front"}), NONE, Role.SERVE),
-    "secondary, deleted": (service(**DELETED, labels={PRIMARY_SERVICE_LABEL: "shop.front"}), NONE, Role.REMOVE),
+    "no class": (service(), NONE),
+    "own class": (service(**OWN_CLASS), NONE),
+    "suppressed": (service(**IGNORED), NONE),
+    "deleted": (service(**DELETED), NONE),
+    "deleted, own class": (service(**DELETED, **OWN_CLASS), NONE),
+    "deleted, load balancer": (service(**DELETED), LB),
+    "deleted, withdrawn": (service(**DELETED, **WITHDRAWN), NONE),
+    "finalizer and load balancer": (served(condition=False), LB),
+    "load balancer": (service(), LB),
+    "finalizer": (service(ours=True, recorded=False), NONE),
+    "secondary": (service(ours=True, labels={PRIMARY_SERVICE_LABEL: "shop.front"}), NONE),
+    "secondary, deleted": (service(**DELETED, labels={PRIMARY_SERVICE_LABEL: "shop.front"}), NONE),
 }
-CASES = [
-    pytest.param(cluster, *row, id=f"{name}, {flag}")
-    for flag, cluster, rows in (("default", CLUSTER, ROWS), ("class only", CLASS_ONLY, ROWS_OF_CLASS_ONLY))
-    for name, row in rows.items()
-]
+FLAGS = {"": (CLUSTER, ROWS), "class only, ": (CLASS_ONLY, ROWS_OF_CLASS_ONLY)}
 
 
-@pytest.mark.parametrize(("cluster", "service", "load_balancers", "role"), CASES)
-def test_scope(
-    cluster: ClusterIdentity, service: Service, load_balancers: tuple[LoadBalancer, ...], role: Role
-) -> None:
-    snapshot = snapshot_of(service, *load_balancers, cluster=cluster)
-    assert snapshot.scope.role is role
-    assert snapshot.is_leaving is (role is Role.REMOVE)
-    assert snapshot.scope.is_managed is (role is not Role.IGNORE)
-    assert may_be_ours(service, cluster) or role is Role.IGNORE
-    assert bool(snapshot.scope.reason) is (role is Role.IGNORE)
-    if role is Role.IGNORE:
-        # Only the condition of this controller is removed from the Service of another one.
-        write = short_write(plan(service, *load_balancers, cluster=cluster).write)
-        assert write == (None if service.ready_condition is None else "condition")
+def test_scope() -> None:
+    outcomes: dict[str, str] = {}
+    for flag, (cluster, rows) in FLAGS.items():
+        for name, (concerned, load_balancers) in rows.items():
+            scope = snapshot_of(concerned, *load_balancers, cluster=cluster).scope
+            outcomes[f"{flag}{name}"] = f"{scope.role.name} {scope.reason}".rstrip()
+    assert differing("scope", outcomes) == []
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_service_that_is_ignored_loses_the_condition_of_this_controller_and_nothing_else(flag: str) -> None:
+    cluster, rows = FLAGS[flag]
+    for name, (concerned, load_balancers) in rows.items():
+        snapshot = snapshot_of(concerned, *load_balancers, cluster=cluster)
+        role = snapshot.scope.role
+        assert snapshot.is_leaving is (role is Role.REMOVE), name
+        assert snapshot.scope.is_managed is (role is not Role.IGNORE), name
+        assert may_be_ours(concerned, cluster) or role is Role.IGNORE, name
+        if role is Role.IGNORE:
+            write = short_write(plan(concerned, *load_balancers, cluster=cluster).write)
+            assert write == (None if concerned.ready_condition is None else "condition"), name
 
 
 NOTES: dict[str, tuple[Service, str]] = {
