@@ -205,6 +205,12 @@ STAYS: dict[str, World] = {
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_LEASE: ADDRESS}, **OTHER_CLASS),
         (marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"}, deleting=True),),
     ),
+    "another class, and kube-vip has noted its node": World(
+        served(annotations={KUBE_VIP_HOST: "n1"}, **OTHER_CLASS), (allocated(),)
+    ),
+    "type ClusterIP and deleted, kube-vip has noted its node": World(
+        served(kind="ClusterIP", deleting=True, annotations={KUBE_VIP_HOST: "n1"}), (allocated(),)
+    ),
     "another class, its load balancer is gone": World(served(**OTHER_CLASS)),
 }
 
