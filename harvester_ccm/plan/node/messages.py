@@ -11,7 +11,7 @@ from msgspec import Struct
 from harvester_ccm.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable, WebhookFailed
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.names import PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
+from harvester_ccm.names import UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
 from harvester_ccm.remedies import problem_of, remedy_of
 
 
@@ -128,7 +128,6 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
 """The fields of each Event. What differs are the keyword arguments of ``warning``, and ``_NAMES``."""
 _NAMES: Final = {
     "cluster_label": VM_CLUSTER,
-    "node_ip_annotation": PROVIDED_NODE_IP,
     "taint": UNINITIALIZED_TAINT,
 }
 
