@@ -257,6 +257,12 @@ def test_former_secondary() -> None:
     assert differences("shared_address_former", FORMER) == []
 
 
+def test_new_secondary_is_told_whose_address_it_has() -> None:
+    events = plan(NEW, **ALLOCATED).events
+    message = f"Ensured load balancer, address {ADDRESS} shared with shop/main"
+    assert message in [event.message for event in events if event.reason == Reason.ENSURED]
+
+
 REFUSALS: dict[str, tuple[dict[str, str], Service | None]] = {
     "itself": ({PRIMARY_SERVICE: "shop/web"}, service(**PORT)),
     "a secondary": (SHARES, served("main", uid="main-uid", annotations={PRIMARY_SERVICE: "shop/front"})),
