@@ -38,7 +38,7 @@ class Settings:
     class_only: bool = False
     """``lb_class_only``: whether only Services with the class are served, in spite of the legacy handling."""
     notes_node: bool = True
-    """Whether it writes ``vipHost``. It does not in routing-table mode, nor in BGP mode before 1.0."""
+    """Whether it writes ``vipHost``. It does not in routing-table mode, nor in BGP mode before 1.0.3."""
     updates_services: bool = True
     """False for ``disable_service_updates``: it writes neither annotations nor the status."""
 

@@ -141,7 +141,7 @@ def _unknown(snapshot: ServiceSnapshot) -> EventMessage:
         return EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, remedy)
     cause = (
         f"{_UNNOTED}. That is right if another program than kube-vip announces addresses, and for kube-vip in BGP mode "
-        "before version 1.0, in routing-table or WireGuard mode, and with disable_service_updates"
+        "before version 1.0.3, in routing-table or WireGuard mode, and with disable_service_updates"
     )
     remedy = f"In these cases, set --announcer=other. In any other case, check {_checks(snapshot)}"
     return EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, remedy)

@@ -64,7 +64,7 @@ lb_class_only is on
 {{- end -}}
 {{- end -}}
 
-{{/* "yes" if kube-vip notes its node on each Service that it announces: in ARP mode, and in no other one. */}}
+{{/* "yes" if kube-vip notes its node on each Service that it announces: in ARP mode. In BGP mode, only since 1.0.3. */}}
 {{- define "hccm-kube-vip.notesItsNode" -}}
 {{- $isArp := include "hccm-kube-vip.isOn" (list . "vip_arp" "arp" "false") -}}
 {{- $servesServices := include "hccm-kube-vip.isOn" (list . "svc_enable" "services" "false") -}}
