@@ -64,12 +64,12 @@ _SHARED_IP_FIX: Final = (
     "cloned with an image"
 )
 _LEFT_FIX: Final = (
-    "A kube-vip that died leaves addresses like these: see 'Addresses that kube-vip left' on the page about "
-    "troubleshooting. An address that someone else gave to the node, such as that of the control plane, can stay"
+    "A kube-vip that died leaves addresses like these: see 'Addresses that kube-vip left' on the page about disaster "
+    "recovery. An address that someone else gave to the node, such as that of the control plane, can stay"
 )
 _ON_SEVERAL_FIX: Final = (
     "kube-vip announces an address on one node, so the others do it by mistake if this does not end within a minute: "
-    "see 'Addresses that kube-vip left' on the page about troubleshooting"
+    "see 'Addresses that kube-vip left' on the page about disaster recovery"
 )
 _SHOWN_TYPES: Final = frozenset({"InternalIP", "ExternalIP"})
 """Types of the addresses of a Node that other programs write to the status of a Service."""

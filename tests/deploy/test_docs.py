@@ -12,6 +12,7 @@ import yaml
 
 from devenv.helm import CHART
 from scripts import generate_reference
+from tests.deploy.documented_names import product_texts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -130,6 +131,15 @@ def test_numbered_lists_continue(page: Path) -> None:
         elif follows_blank:
             is_in_block = re.match(r"    [^-*\d ]", line) is not None
         follows_blank = not line
+
+
+def test_messages_name_sections_that_exist() -> None:
+    """A message of the controller has no links: it names a section and the subject of its page."""
+    named = re.findall(r"'([^'\n]+)' on the page about ([a-z ]+)", product_texts())
+    assert named != []
+    for section, subject in named:
+        page = DOCS / "operations" / f"{subject.replace(' ', '-')}.md"
+        assert section in [heading["text"] for heading in _HEADING.finditer(prose(page))], subject
 
 
 def test_every_page_is_in_the_navigation() -> None:
