@@ -25,14 +25,15 @@ _FLAGS_HEAD = """\
 # Flags
 
 Flags have the form `--flag=value` or `--flag value`. A `bool` flag without a value is true. Durations have the form
-`1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists are appended. The exit code
-after errors is 1, or 255 if the file of `--cloud-config` cannot be used.
+`1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists other than `--node-ip-cidr`
+are appended. The exit code after errors is 1, or 255 if the file of `--cloud-config` cannot be used.
 """
 _METRICS_HEAD = """\
 # Metrics
 
 `https://<node>:10258/metrics` requires a bearer token whose role grants `get` on the non-resource URL `/metrics`. Names
-without the prefix `harvester_ccm_` are those of the Go framework. Only the leader reports load balancers and Services.
+without the prefix `harvester_ccm_` are those of the Go framework. Only the leader reports load balancers, Services
+and Nodes.
 """
 _REASONS = """\
 Values of the label `reason` for Services are the [reasons of the condition](events.md). An error, such as `Forbidden`,
