@@ -272,6 +272,17 @@ def unknown_keys(text: str) -> list[str]:
     return [key for key in (*own, *kube_vip) if key not in known_keys() and key not in others]
 
 
+_PATH: Final = re.compile(
+    r"(?:tests|devenv|benchmarks|scripts|deploy|docs|harvester_ccm|plan|controllers|kube|model|telemetry|commands)/[\w./-]+"
+)
+
+
+def missing_files(text: str) -> list[str]:
+    """Return files and directories that a checkout does not have. Modules are also named from their package on."""
+    named = [word for word in words_in_code(text) if _PATH.fullmatch(word)]
+    return [path for path in named if not (ROOT / path).exists() and not (PRODUCT / path).exists()]
+
+
 @cache
 def known_metrics() -> frozenset[str]:
     """Names of metrics."""
@@ -292,4 +303,5 @@ CHECKS: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "commands": unknown_commands,
     "keys": unknown_keys,
     "metrics": unknown_metrics,
+    "files": missing_files,
 }

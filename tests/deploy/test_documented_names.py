@@ -18,6 +18,7 @@ PLANTED = {
     "commands": "```sh\nharvester-ccm cleanup --cluster=demo\n```\n",
     "keys": "Annotation `cloudprovider.harvesterhci.io/ippool`.",
     "metrics": "The metric `harvester_ccm_services_waiting` counts them.",
+    "files": "See `plan/service/walks.py`.",
 }
 """A text with an error for each kind of name."""
 

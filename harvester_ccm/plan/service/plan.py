@@ -245,7 +245,7 @@ def _without_others(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
 def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> ServicePlan:
     """Return the plan for a desired state: the Service is patched first, then the load balancer is written.
 
-    A touch of the endpoints comes after that, and a condition that has to change alone comes last.
+    A condition that has to change alone comes after that, and a touch of the endpoints comes last.
     """
     step = snapshot.step_towards(desired.wish)
     desired = judged(desired, step, snapshot)
