@@ -46,7 +46,7 @@ class State(StrEnum):
     NONE = ""
     """That of a server or of the Lease, which has only problems."""
     BLOCKED = "Blocked"
-    """Has no address until the Service is changed."""
+    """Has no address until a user or an administrator acts."""
     PENDING = "Pending"
     """Has no address yet, or is not initialized yet."""
     DELETING = "Deleting"
