@@ -19,6 +19,7 @@ PLACES = (
     "docs",
     "tests",
     "mkdocs.yml",
+    "CHANGELOG.md",
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

@@ -20,7 +20,8 @@ REAL = {
     CONTACT: "security@me.example.net",
 }
 PLACEHOLDER = r"example\.org/harvester-ccm|@example"
-FILES = (".github", "deploy", "docs", "scripts", "mkdocs.yml", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = ("CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+FILES = (".github", "deploy", "docs", "scripts", "mkdocs.yml", *PAGES)
 
 
 def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +74,7 @@ def test_unknown_placeholder_is_an_error(checkout: Path) -> None:
     assert "https://git.example.org/other" in done.stderr
 
 
-@pytest.mark.parametrize("place", [".github", "deploy", "docs", "SECURITY.md", "README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("place", [".github", "deploy", "docs", *PAGES])
 def test_every_address_of_the_project_is_a_placeholder(place: str) -> None:
     """A team or a repository that looks real, and is not, is worse than a placeholder."""
     path = ROOT / place
