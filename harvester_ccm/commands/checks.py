@@ -86,20 +86,20 @@ _KEEP_ORPHAN: Final = (
     "--orphaned-load-balancer-policy=report. To keep its address, for example after an older etcd was restored, set "
     "that flag and create the Service again"
 )
-_OVERLAP_REMEDY: Final = (
+_OVERLAP_FIX: Final = (
     "The IP pool {pool} contains addresses of a DHCP server, or static ones: give the VM another address, or exclude "
     "the range of the pool from DHCP"
 )
-_INSIDE_REMEDY: Final = (
+_INSIDE_FIX: Final = (
     "Addresses of a pool must be free addresses of the network of the nodes. In Harvester create a pool with such a "
     f"range, name it in annotation {IP_POOL} of the Services, delete them and create them again"
 )
 _UNREACHABLE: Final = "Addresses there may not be reachable"
-_NODE_NETWORK_REMEDY: Final = (
+_NODE_NETWORK_FIX: Final = (
     "Set the kubelet's --node-ip (RKE2, K3s: node-ip) to the address in {network}, or --management-network={network} "
     "of this controller"
 )
-_POOL_NETWORK_REMEDY: Final = (
+_POOL_NETWORK_FIX: Final = (
     "Set --management-network={network}, or name a pool of that network in annotation "
     f"{IP_POOL}; then delete the Service and create it again"
 )
@@ -407,8 +407,8 @@ def _of_other_vms(seen: Seen) -> Iterator[Fault]:
     for name, address in found:
         for load_balancer in store.load_balancers.by_index(VIRTUAL_IP, address):
             cause = f"VM {name} has address {address} as well"
-            remedy = _OVERLAP_REMEDY.format(pool=quoted(load_balancer.allocated_pool))
-            yield _of_load_balancer(load_balancer, cause, remedy)
+            fix = _OVERLAP_FIX.format(pool=quoted(load_balancer.allocated_pool))
+            yield _of_load_balancer(load_balancer, cause, fix)
 
 
 def _inside_cluster(seen: Seen) -> Iterator[Fault]:
@@ -421,7 +421,7 @@ def _inside_cluster(seen: Seen) -> Iterator[Fault]:
         ranges = abbreviate(list(map(str, networks)))
         for pool, addresses in _allocated_inside(store, networks).items():
             cause = f"Addresses inside the network of {kind} of this cluster, {ranges}: {abbreviate(sorted(addresses))}"
-            yield Fault(f"IP pool {pool}", cause, _INSIDE_REMEDY)
+            yield Fault(f"IP pool {pool}", cause, _INSIDE_FIX)
 
 
 def _allocated_inside(store: ClusterStore, networks: Sequence[IPNetwork]) -> dict[str, list[str]]:
@@ -451,7 +451,7 @@ def _nodes_elsewhere(seen: Seen) -> Iterator[Fault]:
                 f"Its InternalIP is in network {networks.used}, that of most Nodes in {usual}, and its VM is in both. "
                 f"{_UNREACHABLE}"
             )
-            yield Fault(f"Node {node}", cause, _NODE_NETWORK_REMEDY.format(network=usual), State.NONE)
+            yield Fault(f"Node {node}", cause, _NODE_NETWORK_FIX.format(network=usual), State.NONE)
 
 
 def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
@@ -469,7 +469,7 @@ def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
                 f"Harvester chose IP pool {load_balancer.allocated_pool} for network {chosen}, that of the first "
                 f"interface of a VM, and the Nodes have their InternalIPs in {usual}. {_UNREACHABLE}"
             )
-            yield _of_load_balancer(load_balancer, cause, _POOL_NETWORK_REMEDY.format(network=usual))
+            yield _of_load_balancer(load_balancer, cause, _POOL_NETWORK_FIX.format(network=usual))
 
 
 def _ending_tokens(seen: Seen) -> Iterator[Fault]:
