@@ -32,6 +32,23 @@ async def test_stopped_vm_is_the_cause_and_the_event_has_the_command_to_start_it
         assert scene.told("w1") == ["Synced", "VMNotRunning"]
 
 
+@jumping_time
+async def test_vm_that_is_being_deleted_is_the_cause_and_nobody_is_asked_to_start_it() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        await joined(scene, [MACHINE])
+        scene.stop(MACHINE)
+        deleting = {"finalizers": ["example.com/backup"], "deletionTimestamp": "2026-11-21T08:00:00Z"}
+        change = {"metadata": deleting, "status": {"printableStatus": "Terminating"}}
+        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", change)
+        scene.say_ready("w1", "Unknown")
+        await until(lambda: "VMNotRunning" in scene.told("w1"))
+        (text,) = messages(scene, "VMNotRunning")
+        assert "VM default/w1 is being deleted in Harvester (status Terminating)" in text
+        assert "Its finalizers keep it: example.com/backup" in text
+        assert "start" not in text
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "text"),
     [

@@ -80,6 +80,8 @@ def state_of(vm: VM) -> VMState:
 
 def not_running(vm: VM, effect: str) -> EventMessage:
     """Return the Warning about a VM that does not run; ``effect`` is the end of the sentence about its Node."""
+    if vm.object.metadata.deleting:
+        return _being_deleted(vm, effect)
     state = state_of(vm)
     return warning(
         NodeReason.VM_NOT_RUNNING,
@@ -91,6 +93,22 @@ def not_running(vm: VM, effect: str) -> EventMessage:
         remedy=_REMEDIES.get(state, ""),
         command=_command(vm, state),
         answer=_answer(vm, state),
+    )
+
+
+def _being_deleted(vm: VM, effect: str) -> EventMessage:
+    """Return the Warning about a VM that ends with its finalizers, and that nobody can start any more."""
+    finalizers = ", ".join(vm.object.metadata.finalizers or ()) or "none"
+    return warning(
+        NodeReason.VM_NOT_RUNNING,
+        subject="deleting",
+        vm=vm.object.metadata.key,
+        state="is being deleted",
+        status=vm.object.status.printable_status or "unknown",
+        effect=effect,
+        remedy=f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM",
+        command=f"kubectl get vm {_arguments(vm)} -o yaml",
+        answer="",
     )
 
 
