@@ -94,6 +94,10 @@ def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
     if isinstance(error, Unauthorized):
         return credential_hint(error.cluster or "harvester", error.account)
     if isinstance(error, Forbidden):
+        if error.is_of_server_path:
+            return (
+                "Correct the server: https://HARVESTER-VIP:6443 without a path; one such as /k8s/clusters is Rancher's"
+            )
         if error.account_namespace and error.account_namespace != error.namespace:
             return _other_namespace(error.account_namespace, error.namespace)
         hint = rbac_hint(error.namespace)

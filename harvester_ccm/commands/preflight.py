@@ -413,6 +413,8 @@ def _check_answer(reached: Reached, latency: Latency) -> Finding:
 
 def _error_of(version: object, who: object) -> errors.KubeError | None:
     """Return why a server cannot be used, by its responses to the first two requests; None if it can."""
+    if isinstance(version, errors.Forbidden) and version.is_of_server_path:
+        return version
     if isinstance(version, errors.KubeError) and not isinstance(version, errors.Forbidden):
         return version
     # Servers before Kubernetes 1.28 do not serve the review.
@@ -438,6 +440,8 @@ def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> 
     match error:
         case errors.Unauthorized():
             row = "credential"
+            fix = remedy_of(error)
+        case errors.Forbidden():
             fix = remedy_of(error)
         case errors.CredentialError():
             # The plugin or the token file failed, and nothing was sent.

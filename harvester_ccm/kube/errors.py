@@ -141,6 +141,12 @@ class Forbidden(ApiError):
         return _namespace_without_permission(self.answer.message)
 
     @property
+    def is_of_server_path(self) -> bool:
+        """Whether the server knows no such path: the URL in the kubeconfig has one, such as those of Rancher."""
+        _, _, path = self.answer.message.partition(' path "/')
+        return bool(path) and not path.startswith(_PATHS)
+
+    @property
     def is_of_account(self) -> bool:
         """Whether a ServiceAccount lacks the permission."""
         return bool(_namespace_of_account(self.answer.message))
@@ -228,6 +234,10 @@ def _namespace_without_permission(message: str) -> str:
     _, literal, quoted = rest.partition(' in the namespace "')
     is_from_rbac = 'User "' in subject and verb and literal
     return quoted.partition('"')[0] if is_from_rbac else ""
+
+
+_PATHS: Final = ("api", "version", "healthz", "livez", "readyz", "metrics", "openapi")
+"""How the paths of an API server begin."""
 
 
 def _namespace_of_account(message: str) -> str:

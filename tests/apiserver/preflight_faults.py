@@ -77,6 +77,12 @@ def _guest_cluster(bench: Bench) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def _path_of_rancher(bench: Bench) -> Iterator[None]:
+    bench.edit(cluster_server=f"{bench.world.planes[HARVESTER].url}/k8s/clusters/c-m-abc")
+    yield
+
+
 _PLUGIN: Final = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "args": []}
 FAULTS: Final[dict[str, tuple[Breaking, str, str]]] = {
     "base64": (_encoded, "cloud-config", "base64-encoded twice"),
@@ -84,6 +90,7 @@ FAULTS: Final[dict[str, tuple[Breaking, str, str]]] = {
     "closed port": (_closed_port, "server", "Connection refused"),
     "other authority": (_other_authority, "TLS", "not trusted"),
     "login page": (_login_page, "server", "not what a Kubernetes API server sends"),
+    "path of another server": (_path_of_rancher, "server", 'cannot get path "/k8s/clusters/c-m-abc/'),
     "rejected token": (
         _change(user_token="0123456789"),
         "credential",

@@ -99,6 +99,7 @@ def not_running(vm: VM, effect: str) -> EventMessage:
 def _being_deleted(vm: VM, effect: str) -> EventMessage:
     """Return the Warning about a VM that ends with its finalizers, and that nobody can start any more."""
     finalizers = ", ".join(vm.object.metadata.finalizers or ()) or "none"
+    remedy = f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM"
     return warning(
         NodeReason.VM_NOT_RUNNING,
         subject="deleting",
@@ -106,7 +107,7 @@ def _being_deleted(vm: VM, effect: str) -> EventMessage:
         state="is being deleted",
         status=vm.object.status.printable_status or "unknown",
         effect=effect,
-        remedy=f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM",
+        remedy=remedy,
         command=f"kubectl get vm {_arguments(vm)} -o yaml",
         answer="",
     )

@@ -171,6 +171,8 @@ def _explanation_of(error: errors.KubeError | None) -> _Explanation:
             return _Explanation("Harvester has not answered yet")
         case errors.Unauthorized():
             return _Explanation(f"Harvester {problem_of(error)} (401)", remedy_of(error))
+        case errors.Forbidden(is_of_server_path=True):
+            return _Explanation("The server in the cloud-config has a path that it does not serve", remedy_of(error))
         case errors.Forbidden():
             return _Explanation("The credential in the cloud-config lacks a permission in Harvester", remedy_of(error))
         case errors.Unreachable():

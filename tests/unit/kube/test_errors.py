@@ -113,6 +113,15 @@ def test_missing_permission_names_the_namespace() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "is_of_server"), [("/k8s/clusters/c-m-abc/version", True), ("/version", False), ("/apis/apps", False)]
+)
+def test_path_that_no_api_server_has_is_that_of_the_kubeconfig(path: str, *, is_of_server: bool) -> None:
+    found = error(403, message=f'forbidden: User "u" cannot get path "{path}"')
+    assert isinstance(found, Forbidden)
+    assert found.is_of_server_path == is_of_server
+
+
+@pytest.mark.parametrize(
     ("about", "reason", "expected"),
     [
         pytest.param("web", "NotFound", NotFound, id="the object"),

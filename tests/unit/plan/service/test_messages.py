@@ -106,6 +106,9 @@ FAILURES: dict[str, KubeError] = {
     "no token": CredentialError("token file gone"),
     "unauthorized": Unauthorized(answer(401)),
     "forbidden": Forbidden(answer(403, "may not create")),
+    "path of another server": Forbidden(
+        answer(403, 'forbidden: User "system:serviceaccount:vms:demo" cannot get path "/k8s/clusters/c-m-abc/apis/x"')
+    ),
     "no namespace": NotFound(answer(404, 'namespaces "vms" not found')),
     "no such API": NotServed(answer(404, "not found")),
     "http instead of https": error_from_response(
