@@ -26,7 +26,7 @@ OTHER_LEADER: Final = "OtherLeader"
 """Reason of a Lease that another program holds."""
 _OTHER_LEADER: Final = (
     f"holds the Lease and is not {PROGRAM}, which marks its Lease: most likely the Go provider still runs. {PROGRAM} "
-    "waits and reconciles nothing. Uninstall the other program, or scale it down"
+    "waits and reconciles nothing. Uninstall the other program, or scale it down. If none runs, delete the Lease"
 )
 OTHERS_COMMAND: Final = "kubectl get deployments,daemonsets,pods -A -o wide | grep cloud-provider"
 """The Go provider is one of these."""

@@ -58,10 +58,10 @@ def service_conflict(fields: Sequence[str], service: Service) -> EventMessage:
         f"overwrites or deletes {abbreviate(causes or fields)}"
     )
     remedy = (
-        "Find it in the managed fields, and stop it. Typical causes: a GitOps tool replaces the Service (let it ignore "
-        "these fields), K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles it (set a "
-        "spec.loadBalancerClass that kube-vip serves), two clusters have the same --cluster-name, or its type, "
-        "externalTrafficPolicy, IP families or workload type change again and again"
+        "Find it in the managed fields, of the Service or of the load balancer in Harvester, and stop it. Typical "
+        "causes: a GitOps tool replaces the Service (let it ignore these fields) or prunes the load balancer, K3s "
+        "ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles it (set a spec.loadBalancerClass that "
+        "kube-vip serves), two clusters have the same --cluster-name, or its type or policies change again and again"
     )
     command = f"kubectl get service -n {meta.namespace} {meta.name} -o yaml --show-managed-fields"
     return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")

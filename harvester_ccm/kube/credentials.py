@@ -166,6 +166,8 @@ class _Kubeconfigs:
         for document in self._documents.values():
             if document.current_context:
                 return document.current_context
+        if all(document == _Kubeconfig() for document in self._documents.values()):
+            raise CredentialError(f"{self._where}: empty; write the kubeconfig again")
         raise CredentialError(f"{self._where}: current-context: not set; name the context to use")
 
     def find(self, kind: str, name: str, view: type[T]) -> _Entry[T]:

@@ -87,7 +87,11 @@ HOST = "is not https://host:port"
 PEM = "cluster 'one': certificate-authority: expected a PEM certificate"
 NO_PAIR = "user 'me': client-certificate, client-key: no unencrypted PEM pair"
 BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
-    "empty": ("", "current-context: not set; name the context to use"),
+    "empty": ("", "empty; write the kubeconfig again"),
+    "no context": (
+        "kind: Config\nclusters: [{name: a, cluster: {server: https://a}}]",
+        "current-context: not set; name",
+    ),
     "no YAML": ("a: [1\nb: 2\n", "not valid YAML at line 2"),
     "number without digits": ("a: 0x_\n", "not valid YAML"),
     "null character": ("kind: Config\0", "not valid YAML"),
@@ -365,7 +369,7 @@ def test_missing_and_empty_files_of_a_list_are_skipped(first: Path, second: Path
     assert load_credentials([missing, empty, second]).token.get() == "of-second"
     with pytest.raises(CredentialError, match="missing: No such file"):
         load_credentials([missing, missing.with_name("other")])
-    with pytest.raises(CredentialError, match="empty: current-context: not set"):
+    with pytest.raises(CredentialError, match="empty: empty; write"):
         load_credentials([empty, missing])
     with pytest.raises(CredentialError, match="Is a directory"):
         load_credentials([tmp_path, second])
