@@ -14,7 +14,7 @@ from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconc
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, NotFound
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.write_limit import WRITE_LIMIT
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.event import EventMessage
@@ -55,7 +55,7 @@ class MappingPlan(Struct, frozen=True):
     """The value to write, or why none is written."""
 
     write: str | None = None
-    outcome: Outcome = Done()
+    outcome: Outcome = Outcome()
 
 
 class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
@@ -88,10 +88,10 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
     def plan(self, snapshot: MappingSnapshot) -> MappingPlan:
         """Return the value to write."""
         if not snapshot.is_known:
-            return MappingPlan(outcome=Wait("caches"))
+            return MappingPlan(outcome=Outcome("caches"))
         value = plan_device_mapping(snapshot.vmis, snapshot.config_map)
         if value is not None and snapshot.denied_for > 0:
-            return MappingPlan(outcome=Wait("permission", snapshot.denied_for))
+            return MappingPlan(outcome=Outcome("permission", snapshot.denied_for))
         return MappingPlan(value)
 
     def emit_planned(self, plan: MappingPlan, snapshot: MappingSnapshot, *, is_sent_now: bool) -> None:
@@ -127,7 +127,7 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
                 config_map=MAPPING_KEY,
                 error=str(error),
             )
-            return Wait("permission", DENIED_RETRY_SECONDS)
+            return Outcome("permission", DENIED_RETRY_SECONDS)
         if snapshot.config_map is None:
             cache.observe_missing(written, seen)
         else:

@@ -20,7 +20,7 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.object_state import ObjectStates
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
@@ -155,9 +155,7 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
             reason = str(plan.waiting.reason)
         elif plan.skip_reason:
             reason = "caches"
-        if not reason and not delays:
-            return Done()
-        return Wait(reason, min(delays, default=None))
+        return Outcome(reason, min(delays, default=None))
 
     def limited(self, plan: NodePlan, snapshot: NodeSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know."""

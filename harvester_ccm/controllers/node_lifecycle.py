@@ -20,7 +20,7 @@ from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
 from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.object_state import ObjectStates
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.plan.node.lifecycle import (
@@ -168,10 +168,10 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         """Return what the Node waits for."""
         due_after = self._due_after(snapshot)
         if due_after > 0:
-            return Wait("cause", due_after)
+            return Outcome("cause", due_after)
         if plan.requeue_after is not None:
-            return Wait("VM", plan.requeue_after)
-        return Done()
+            return Outcome("VM", plan.requeue_after)
+        return Outcome()
 
     def limited(self, plan: LifecyclePlan, snapshot: LifecycleSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know. The deletions have a limit of their own."""
@@ -210,5 +210,5 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         else:
             log.warning("node deleted", node=meta.name, provider_id=node.spec.provider_id)
             self.emit(node, write.event)
-            return Done()
-        return Wait("deletion", DELETION_INTERVAL_SECONDS)
+            return Outcome()
+        return Outcome("deletion", DELETION_INTERVAL_SECONDS)

@@ -20,7 +20,7 @@ from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.object_state import ObjectStates
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.allocation.deletion import deletion_write
@@ -144,7 +144,7 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
 
     def outcome(self, plan: OrphanPlan, _snapshot: OrphanSnapshot) -> Outcome:
         """Return when the orphan is planned again."""
-        return Wait("orphan", plan.look_again_after)
+        return Outcome("orphan", plan.look_again_after)
 
     def limited(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know."""
@@ -159,7 +159,7 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         """Confirm that the load balancer is an orphan, and send the write of the plan."""
         load_balancer = snapshot.load_balancer
         if not await self._is_confirmed(load_balancer):
-            return Wait("orphan", self._settings.orphan_period)
+            return Outcome("orphan", self._settings.orphan_period)
         if isinstance(plan.write, ChangeLoadBalancer):
             await self._writes.change(load_balancer, plan.write)
             return None
@@ -167,7 +167,7 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         await self._writes.delete(load_balancer)
         self.deleted += 1
         log.info("orphaned load balancer deleted", lb=load_balancer.metadata.key, service=service_key(load_balancer))
-        return Done()
+        return Outcome()
 
     async def _is_confirmed(self, load_balancer: LoadBalancer) -> bool:
         """Return whether a live request confirms that a load balancer is an orphan. Raises ClusterReplaced."""

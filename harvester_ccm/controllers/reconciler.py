@@ -17,7 +17,7 @@ from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.objects import Object, Resource
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
 from harvester_ccm.kube.write_limit import WriteRateLimiter
 from harvester_ccm.model.event import EventMessage
@@ -168,7 +168,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         """
         snapshot = await self.observe(key)
         if snapshot is None:
-            return Done()
+            return Outcome()
         self._fence.check()
         plan = self.plan(snapshot)
         if plan.write is None:
@@ -179,7 +179,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:
             self.report_conflict(tuple(sorted(limited.fields)), snapshot)
-            return Wait(Reason.FIELD_CONFLICT, delay)
+            return Outcome(Reason.FIELD_CONFLICT, delay)
         outcome = await self.send(plan, snapshot)
         self.limiter.record(limited.uid)
         return outcome

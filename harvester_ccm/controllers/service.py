@@ -26,7 +26,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.errors import AdmissionDenied, AnswerTooLarge, Forbidden, Invalid, KubeError, WriteReverted
 from harvester_ccm.kube.object_state import ObjectStates
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
@@ -107,7 +107,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         finally:
             self._last_sent.pop(key, None)
             self._read_pools.pop(key, None)
-            is_queued = isinstance(outcome, Wait) and outcome.reason == Reason.CREATION_QUEUED
+            is_queued = outcome is not None and outcome.reason == Reason.CREATION_QUEUED
             self._gate.reconciled(key, queued=is_queued)
         return outcome
 
@@ -193,9 +193,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
 
     def outcome(self, plan: ServicePlan, _snapshot: ServiceSnapshot) -> Outcome:
         """Return what the Service waits for."""
-        if not plan.waiting_reason and plan.look_again_after is None:
-            return Done()
-        return Wait(plan.waiting_reason, plan.look_again_after)
+        return Outcome(plan.waiting_reason, plan.look_again_after)
 
     def limited(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know: one limit covers a Service and its load balancer.

@@ -1,18 +1,11 @@
-"""Outcome of a reconcile. A reconcile has two outcomes; it raises an error to be retried with backoff."""
+"""Outcome of a reconcile; one that fails raises an error, and is retried with backoff."""
 
 from msgspec import Struct
 
 
-class Done(Struct, frozen=True):
-    """The object is in its desired state; its next change triggers a reconcile."""
+class Outcome(Struct, frozen=True):
+    """What an object waits for. Its next change triggers a reconcile, and so does the end of ``at_most`` seconds."""
 
-
-class Wait(Struct, frozen=True):
-    """An object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
-
-    reason: str
-    """A short text, such as the reason of a condition or an Event."""
+    reason: str = ""
+    """A short text, such as the reason of a condition or an Event; empty if the object is in its desired state."""
     at_most: float | None = None
-
-
-Outcome = Done | Wait

@@ -20,7 +20,7 @@ from harvester_ccm.kube.backoff import BACKOFF_SECONDS, pause_after
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import ClusterReplaced, KubeError, normalized_message
 from harvester_ccm.kube.fence import NotLeading
-from harvester_ccm.kube.outcome import Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.turns import NamespaceTurns
 
 RESYNC_SECONDS: Final = 600.0
@@ -181,10 +181,10 @@ class WorkQueue:
 
     def _succeeded(self, key: str, outcome: Outcome) -> None:
         self.reasons.pop(key, None)
-        if isinstance(outcome, Wait):
+        if outcome.reason:
             self.reasons[key] = outcome.reason
-            if outcome.at_most is not None:
-                self.enqueue_after(key, outcome.at_most)
+        if outcome.at_most is not None:
+            self.enqueue_after(key, outcome.at_most)
         self._failures.pop(key, None)
         if self._logged.pop(key, None) is not None:
             log.info("reconcile recovered", controller=self.name, key=key)

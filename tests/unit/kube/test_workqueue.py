@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS
 from harvester_ccm.kube.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
 from tests.support.background import running
 from tests.support.clock import jumping_time
@@ -38,7 +38,7 @@ class Reconciler:
                 await self.blocked[key].wait()
         finally:
             self.running.remove(key)
-        result = self.results.pop(0) if self.results else Done()
+        result = self.results.pop(0) if self.results else Outcome()
         if isinstance(result, Exception):
             raise result
         return result
@@ -109,7 +109,7 @@ async def test_resync_reconciles_every_key_once_per_interval() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "calls"),
-    [(Done(), 1), (Wait("event"), 1), (Wait("address", 5), 2)],
+    [(Outcome(), 1), (Outcome("event"), 1), (Outcome("address", 5), 2)],
     ids=["done", "waits for an event", "waits at most 5 s"],
 )
 @jumping_time

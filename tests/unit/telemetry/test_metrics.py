@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devenv.reference import described_metrics, metrics_page
 from harvester_ccm.kube.errors import Answer, Conflict, CredentialError, Unreachable
-from harvester_ccm.kube.outcome import Done, Outcome, Wait
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -103,7 +103,7 @@ def test_count_of_another_object_is_read_at_each_scrape() -> None:
 async def test_keys_of_a_queue_are_counted_and_timed_with_their_reasons() -> None:
     conflict = Conflict(Answer(409, "Conflict", "changed"))
     errors = [conflict, Unreachable("no route"), ValueError("bug")]
-    outcomes: list[Outcome] = [Wait("dhcp"), Wait("unsupported"), Done()]
+    outcomes: list[Outcome] = [Outcome("dhcp"), Outcome("unsupported"), Outcome()]
     reasons: list[str] = []
 
     async def reconcile(_key: str) -> Outcome:

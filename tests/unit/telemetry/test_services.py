@@ -10,7 +10,7 @@ import pytest
 
 from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.outcome import Done, Outcome
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -27,7 +27,7 @@ NOW = datetime.fromisoformat(CREATED).timestamp()
 
 
 async def done(_key: str) -> Outcome:
-    return Done()
+    return Outcome()
 
 
 class MeasuredCaches(Caches):
