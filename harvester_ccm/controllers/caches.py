@@ -62,8 +62,10 @@ class Caches:
         """When kube-vip last wrote a receipt on a Service without one. A restart counts all of them again."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
-        self._on_backends: list[BackendsCallback] = []
-        self._on_pool_rights: list[Callable[[], None]] = []
+        self.on_backends: BackendsCallback = lambda *, is_first: None
+        """Called when the nodes that may get traffic are known for the first time, or have changed."""
+        self.on_pool_rights: Callable[[], None] = lambda: None
+        """Called when addresses can be requested in other IP pools than before."""
         self.services.on_change(self._record_announcement)
 
     @property
@@ -81,10 +83,6 @@ class Caches:
         """All caches."""
         return (*self.of_guest, *self.of_harvester, self.config_maps)
 
-    def on_backends(self, callback: BackendsCallback) -> None:
-        """Call ``callback`` when the nodes that may get traffic are known for the first time, or have changed."""
-        self._on_backends.append(callback)
-
     def refresh_backends(self) -> None:
         """Determine the nodes that may get traffic. The last ones stay until the VMs are known again."""
         if not self.nodes.synced:
@@ -94,12 +92,7 @@ class Caches:
         if backends is None or backends == before:
             return
         self.backends = backends
-        for callback in self._on_backends:
-            callback(is_first=before is None)
-
-    def on_pool_rights(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when addresses can be requested in other IP pools than before."""
-        self._on_pool_rights.append(callback)
+        self.on_backends(is_first=before is None)
 
     def set_pool_rights(self, rights: PoolRights) -> None:
         """Record in which IP pools an address can be requested."""
@@ -107,8 +100,7 @@ class Caches:
             return
         self.pool_rights = rights
         log.info("permission for requested addresses", pools=sorted(rights.names), all_pools=rights.are_all)
-        for callback in self._on_pool_rights:
-            callback()
+        self.on_pool_rights()
 
     def _record_announcement(self, old: Service | None, new: Service | None) -> None:
         if new is None or not receipt_node(new):

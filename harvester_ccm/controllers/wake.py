@@ -157,8 +157,8 @@ class Wakes:
         self._follow(caches.vms, change=Signal.VM, state=Signal.VMS)
         self._follow(caches.vmis, change=Signal.VMI, state=Signal.VMIS)
         self._follow(caches.config_maps, change=Signal.CONFIG_MAP, state=Signal.CONFIG_MAPS)
-        caches.on_backends(self._backends_changed)
-        caches.on_pool_rights(partial(self._apply, Signal.POOL_RIGHTS))
+        caches.on_backends = self._backends_changed
+        caches.on_pool_rights = partial(self._apply, Signal.POOL_RIGHTS)
 
     def _rules_of(self, signal: Signal) -> list[Rule]:
         """Return the rules for a signal, with the effects on the controllers that run."""
