@@ -6,7 +6,7 @@ enqueued. Besides, an object is enqueued by its own timers and by the resync of 
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from enum import StrEnum, auto
+from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
@@ -48,19 +48,12 @@ class Signal(StrEnum):
     POOL_RIGHTS = "permission for IP pools"
 
 
-class Lane(StrEnum):
-    """Which keys of a queue come first."""
-
-    URGENT = auto()
-    BACKGROUND = auto()
-    """Reconciled while nothing is urgent: one change can concern thousands of objects."""
-
-
 class Enqueue(Struct, frozen=True):
     """The objects are enqueued."""
 
     queue: QueueName
-    lane: Lane = Lane.URGENT
+    in_background: bool = False
+    """Whether they are reconciled while nothing is urgent: one change can concern thousands of objects."""
 
 
 class EnqueueFamilies(Struct, frozen=True):
@@ -99,7 +92,7 @@ class Rule(Struct, frozen=True):
 
 
 _SERVICE: Final = Enqueue(QueueName.SERVICE)
-_SERVICE_IN_BACKGROUND: Final = Enqueue(QueueName.SERVICE, Lane.BACKGROUND)
+_SERVICE_IN_BACKGROUND: Final = Enqueue(QueueName.SERVICE, in_background=True)
 _ORPHAN: Final = Enqueue(QueueName.ORPHANS)
 _NODE: Final = Enqueue(QueueName.NODE)
 _LIFECYCLE: Final = Enqueue(QueueName.NODE_LIFECYCLE)
@@ -190,9 +183,9 @@ class Wakes:
 
     def _carry_out(self, effect: Effect, keys: Collection[str]) -> None:
         match effect:
-            case Enqueue(queue=queue, lane=Lane.URGENT):
+            case Enqueue(queue=queue, in_background=False):
                 self._controllers[queue].wake(keys)
-            case Enqueue(queue=queue, lane=Lane.BACKGROUND):
+            case Enqueue(queue=queue, in_background=True):
                 self._controllers[queue].queue.enqueue_background(keys)
             case EnqueueFamilies():
                 self._wake_families(keys)
