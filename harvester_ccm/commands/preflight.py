@@ -10,7 +10,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,7 @@ from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
-from harvester_ccm.commands.checks import CHECKS, Seen
+from harvester_ccm.commands.checks import CHECKS, SOON, Seen
 from harvester_ccm.commands.clusters import (
     GUEST,
     GUEST_FIX,
@@ -73,8 +73,6 @@ from harvester_ccm.plan.service.messages import (
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, guest_rbac_hint, rbac_hint, remedy_of
 
-SOON: Final = timedelta(days=14)
-"""A token that expires within this time is reported."""
 _FILES: Final = {HARVESTER: "cloud-config", GUEST: "kubeconfig"}
 _FIXES: Final = {
     HARVESTER: "Correct --cloud-config or what is in the file, or make a new one (generate_addon.sh, or Rancher)",

@@ -11,8 +11,8 @@ from harvester_ccm.flags.parser import FlagValues
 from harvester_ccm.kube.objects import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
-RETRY_JITTER: Final = 1.2
-"""Maximum factor by which a retry is delayed. The renew deadline must be longer."""
+MIN_RETRY_PERIODS: Final = 1.2
+"""Retry periods that the renew deadline must be longer than, as client-go demands it."""
 
 
 def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool = False) -> config.Settings:
@@ -148,7 +148,7 @@ def _lease_problems(election: config.LeaderElectionSettings, lock: str) -> list[
         "--leader-elect-lease-duration must be at least 1s": lease >= 1,
         f"--leader-elect-lease-duration ({lease:g}s) must be greater than "
         f"--leader-elect-renew-deadline ({renew:g}s)": lease > renew,
-        f"--leader-elect-renew-deadline ({renew:g}s) must be greater than {RETRY_JITTER} times "
-        f"--leader-elect-retry-period ({retry:g}s)": renew > RETRY_JITTER * retry,
+        f"--leader-elect-renew-deadline ({renew:g}s) must be greater than {MIN_RETRY_PERIODS} times "
+        f"--leader-elect-retry-period ({retry:g}s)": renew > MIN_RETRY_PERIODS * retry,
     }
     return [problem for problem, holds in checks.items() if not holds]
