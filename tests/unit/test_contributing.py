@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harvester_ccm.names import NodeReason, Reason
+
 ROOT = Path(__file__).parents[2]
 PRODUCT = ROOT / "harvester_ccm"
 PAGES = (ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "contributing").glob("*.md")))
@@ -86,3 +88,11 @@ def test_forms_ask_for_status_and_preflight() -> None:
         described = " ".join(field["attributes"].get("description", "") for field in fields)
         assert "harvester-ccm status -o yaml" in described
         assert "harvester-ccm preflight -o json" in described
+
+
+@pytest.mark.parametrize("kind", [Reason, NodeReason])
+def test_every_reason_is_in_a_test_or_in_its_outcomes(kind: type[Reason] | type[NodeReason]) -> None:
+    tests = [file for pattern in ("*.py", "*.txt") for file in (ROOT / "tests").rglob(pattern)]
+    text = "".join(file.read_text(encoding="utf-8") for file in tests)
+    missing = [reason for reason in kind if str(reason) not in text and f"{kind.__name__}.{reason.name}" not in text]
+    assert missing == []

@@ -52,6 +52,24 @@ async def test_node_is_deleted_after_confirmations_by_live_requests() -> None:
     assert delete.body["preconditions"].keys() == {"uid", "resourceVersion"}
 
 
+@jumping_time
+async def test_deletion_that_the_api_server_rejects_is_said_and_tried_again() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        vm, *_ = await joined(scene, machines(4))
+        scene.destroy(vm)
+        rejection = refused(403, "Forbidden", 'nodes "w0" is forbidden: User "u" cannot delete resource "nodes"')
+        scene.guest_server.fault = lambda call: rejection if call.verb == "DELETE" else None
+        scene.say_ready("w0", "Unknown")
+        await until(lambda: "DeletingNodeFailed" in scene.told("w0"))
+        event = next(event for event in scene.guest_server.events() if event["reason"] == "DeletingNodeFailed")
+        assert event["message"].startswith("Failed deleting node w0. ")
+        assert 'cannot delete resource "nodes"' in event["message"]
+        assert event["message"].endswith("Run: kubectl delete node w0")
+        scene.guest_server.fault = None
+        await until(lambda: "w0" not in scene.names(), seconds=SOME_INTERVALS)
+
+
 @pytest.mark.parametrize(("count", "gone"), [(5, 2), (8, 4), (2, 1)])
 @pytest.mark.parametrize("slow", ["", "DELETE", "GET"])
 @pytest.mark.guarantee("Deletions without a finalizer are rate-limited")
