@@ -414,8 +414,8 @@ class Reason(StrEnum):
     """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service. Fix: set `kube-vip.runOn:
     all` and `kube-vip.env.svc_election: "true"` in the chart."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
-    """Warning: kube-vip announces the address on another device than that of the network. Fix: restart kube-vip with
-    the command in the message."""
+    """Warning: kube-vip announces the address on another device than that of the network. Fix: restart kube-vip as
+    the message states."""
     CHANGING_WORKLOAD_TYPE = "ChangingWorkloadType"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
     MANAGED_BY_OTHER = "ManagedByOtherController"
