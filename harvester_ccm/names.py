@@ -490,8 +490,8 @@ class NodeReason(StrEnum):
     """Warning: another VM replaces the deleted one of the provider ID. Fix: none; to let the Node join with the new
     UID, delete it and restart its kubelet."""
     VM_NOT_RUNNING = "VMNotRunning"
-    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: start it; the message has the
-    command."""
+    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: start it as the message
+    states."""
     KUBELET_NOT_REPORTING = "KubeletNotReporting"
     """Warning: the VM runs, but its kubelet does not report. Fix: check the kubelet and the network in the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
