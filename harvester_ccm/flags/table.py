@@ -94,8 +94,8 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Number of consecutive responses of Harvester that the VM does not exist before its Node is deleted, from 2 "
          "to 100."),
     Flag("node-exclude-ip-ranges", types.RANGES, "", Group.NODES,
-         "IP addresses and CIDRs that are never an ExternalIP of a Node. One of them is an InternalIP only if the "
-         "interface of the VM has no other address."),
+         "Addresses and CIDRs that are never an ExternalIP of a Node. Without --node-ip-cidr, one is an InternalIP "
+         "only if the interface of the VM has no other."),
     Flag("node-ip-cidr", types.NODE_RANGES, "", Group.NODES,
          "CIDRs or IP addresses, at most one for each IP family. The first address inside is the InternalIP."),
     Flag("node-monitor-period", types.PERIOD, "5s", Group.NODES,
