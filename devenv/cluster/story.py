@@ -34,6 +34,8 @@ EXPECTED: Final = (
     f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "events"',
     # So do status and preflight for Leases of other controllers: the chart grants the one Lease only.
     f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "leases"',
+    # And for the networks of Services, which cluster IPs show as well.
+    f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "servicecidrs"',
 )
 """Parts of refusals that mean no missing permission."""
 

@@ -142,7 +142,7 @@ class Forbidden(ApiError):
 
     @property
     def is_of_server_path(self) -> bool:
-        """Whether the server knows no such path: the URL in the kubeconfig has one, such as those of Rancher."""
+        """Whether the server knows no such path: the URL in the kubeconfig has one that is of another server."""
         _, _, path = self.answer.message.partition(' path "/')
         return bool(path) and not path.startswith(_PATHS)
 
