@@ -293,7 +293,7 @@ def _result(problems: int, *, has_notes: bool) -> str:
 
 def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:
     """Yield a table with the message below each row; objects with the same problem share a row."""
-    alike = list(_alike(list(problems)).values())
+    alike = _alike(list(problems))
     rows = [
         {
             "object": same[0]["object"] + (f" and {len(same) - 1} more" if len(same) > 1 else ""),
@@ -307,16 +307,15 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
     yield from table(rows, indent=2, below=[f"{same[0]['message']}{_others(same)}" for same in alike])
 
 
-def _alike(problems: Sequence[Document]) -> dict[tuple[str, ...], list[Document]]:
+def _alike(problems: Sequence[Document]) -> list[list[Document]]:
     """Return the problems that share a row: those with one text, and many whose texts differ in names and numbers."""
-    cause_of = {id(problem): _cause_of(problem) for problem in problems}
-    numbers = Counter(cause_of.values())
+    causes = [_cause_of(problem) for problem in problems]
+    numbers = Counter(causes)
     rows: dict[tuple[str, ...], list[Document]] = {}
-    for problem in problems:
-        cause = cause_of[id(problem)]
+    for problem, cause in zip(problems, causes, strict=True):
         text = () if numbers[cause] > SEPARATE_ROWS else (problem["message"], problem["command"])
         rows.setdefault((*cause, *text), []).append(problem)
-    return rows
+    return list(rows.values())
 
 
 def _cause_of(problem: Document) -> tuple[str, ...]:
