@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from harvester_ccm.flags.settings import cluster_name_warning
 from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import Forbidden, KubeError, NotServed, VersionNotServed
+from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NotServed, VersionNotServed
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
@@ -369,14 +370,19 @@ async def with_versions(client: ApiClient, resource: Resource[Any], answer: T | 
     """Return an answer. A ``NotServed`` says in which other versions the server has the resource, if it has any."""
     if not isinstance(answer, NotServed):
         return answer
+    return await other_version(client, resource) or answer
+
+
+async def other_version(client: ApiClient, resource: Resource[Any]) -> VersionNotServed | None:
+    """Return the error of a server that has a resource in other versions only; None for any other server."""
     group = await request_or_error(client.read(f"/apis/{resource.group}", _decode_group))
     versions = () if isinstance(group, KubeError) else sorted(entry.version for entry in group.versions)
     served = await asyncio.gather(*(served_resources(client, f"{resource.group}/{version}") for version in versions))
     others = [version for version, names in zip(versions, served, strict=True) if _has(names, resource)]
     if not others or resource.version in others:
-        return answer
+        return None
     text = f"{resource.plural} of {resource.group} are served in {abbreviate(others)}, and {resource.version} is needed"
-    return VersionNotServed(replace(answer.answer, message=text))
+    return VersionNotServed(Answer(HTTPStatus.NOT_FOUND, "NotFound", text))
 
 
 def _has(served: set[str] | KubeError, resource: Resource[Any]) -> bool:

@@ -35,11 +35,11 @@ from harvester_ccm.commands.clusters import (
     guest_is_harvester,
     is_harvester,
     list_clusters,
+    other_version,
     request_or_error,
     rights_in,
     served_resources,
     sign_of_life,
-    with_versions,
 )
 from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, guest_fix, row
@@ -493,9 +493,8 @@ async def check_versions(client: ApiClient) -> Finding:
             continue
         if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
             return Result.FAILED, f"unknown: {served}", ""
-        absent = errors.NotServed(errors.Answer(404, "NotFound", ""))
-        other = await with_versions(client, resource, absent)
-        if isinstance(other, errors.VersionNotServed):
+        other = await other_version(client, resource)
+        if other is not None:
             return Result.FAILED, str(other), harvester_unavailable(other).remedy
         missing.append(f"{resource.plural} of {resource.api_version}")
     if missing:
