@@ -136,14 +136,18 @@ def _without_login(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
+_OF_PROXY: Final = (
+    aiohttp.ClientProxyConnectionError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ClientConnectorDNSError,
+    aiohttp.ConnectionTimeoutError,
+)
+"""Errors that are of the proxy, if there is one."""
+
+
 def _class_through_proxy(error: BaseException) -> type[errors.Unreachable]:
     """Return the class of an error behind a proxy, which alone resolves the name of the server and connects to it."""
-    match error:
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError() | aiohttp.ClientConnectorDNSError():
-            return errors.ProxyFailed
-        case aiohttp.ConnectionTimeoutError():
-            return errors.ProxyFailed
-    return _class_of(error)
+    return errors.ProxyFailed if isinstance(error, _OF_PROXY) else _class_of(error)
 
 
 def _class_of(error: BaseException) -> type[errors.Unreachable]:
