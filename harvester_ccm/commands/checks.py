@@ -16,7 +16,7 @@ from harvester_ccm.commands.states import State, seconds_between
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.holder import program_of_holder
-from harvester_ccm.kube.tokens import FileToken, token_claims
+from harvester_ccm.kube.tokens import fixed_token_claims
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
@@ -32,7 +32,7 @@ from harvester_ccm.names import (
 from harvester_ccm.netip import IPNetwork, address_in, common_network, ipv4_ranges
 from harvester_ccm.plan.node.facts import is_inside
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import NodeNetworks, networks_of, own_vmis
+from harvester_ccm.plan.node.vms import VM, NodeNetworks, networks_of, own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.seen import read_seen
@@ -392,11 +392,18 @@ def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
     return note.node if note.status and note.read_address and not note.is_held else ""
 
 
+def _nodes_with_vms(store: ClusterStore) -> Iterator[tuple[Node, VM]]:
+    """Yield the Nodes whose VM is known, with the VM."""
+    for node in store.nodes.all():
+        vm = find_vm(store, node).vm
+        if vm is not None:
+            yield node, vm
+
+
 def _of_other_vms(seen: Seen) -> Iterator[Fault]:
     """Yield the load balancers with the address of a VM that is no Node; one of a Node is not published at all."""
     store = seen.store
-    vms = (find_vm(store, node).vm for node in store.nodes.all())
-    nodes = {vm.object.metadata.key for vm in vms if vm is not None}
+    nodes = {vm.object.metadata.key for _, vm in _nodes_with_vms(store)}
     others = (instance for instance in store.vmis.all() if instance.metadata.key not in nodes)
     found = (
         (instance.metadata.name, address)
@@ -436,8 +443,11 @@ def _allocated_inside(store: ClusterStore, networks: Sequence[IPNetwork]) -> dic
 
 def _networks_of_nodes(store: ClusterStore) -> tuple[dict[str, NodeNetworks], str]:
     """Return the VM networks of each Node, and the one in which most of them have their InternalIP."""
-    found = {node.metadata.name: networks_of(node, find_vm(store, node).vm) for node in store.nodes.all()}
-    known = {name: networks for name, networks in found.items() if networks is not None}
+    known: dict[str, NodeNetworks] = {}
+    for node, vm in _nodes_with_vms(store):
+        networks = networks_of(node, vm)
+        if networks is not None:
+            known[node.metadata.name] = networks
     numbers = Counter(networks.used for networks in known.values())
     return known, max(numbers, key=numbers.__getitem__, default="")
 
@@ -473,10 +483,9 @@ def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
 
 
 def _ending_tokens(seen: Seen) -> Iterator[Fault]:
-    """Yield the tokens that expire soon; a file is expected to be rotated before that."""
+    """Yield the tokens that expire soon."""
     for client in seen.clients:
-        source = client.credentials.token
-        end, account = token_claims(None if isinstance(source, FileToken) else source.get())
+        end, account = fixed_token_claims(client.credentials.token)
         # The server rejects one that has expired, and that is the problem then.
         if end is None or not timedelta() < end - seen.store.taken <= SOON:
             continue

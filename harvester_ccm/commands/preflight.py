@@ -50,7 +50,7 @@ from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
-from harvester_ccm.kube.tokens import FileToken, token_claims
+from harvester_ccm.kube.tokens import fixed_token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
@@ -473,9 +473,7 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
     # A mounted Secret is a link that only one pod can see.
     if stat.S_ISREG(mode) and mode & stat.S_IROTH:
         return Result.WARNING, f"{name}; every user of this host can read {credentials.origin}", "Set its mode to 0600"
-    # A file is expected to be rotated before its token expires.
-    token = None if isinstance(credentials.token, FileToken) else credentials.token.get()
-    end, account = token_claims(token)
+    end, account = fixed_token_claims(credentials.token)
     if end is None:
         return Result.OK, name, ""
     text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"

@@ -189,6 +189,14 @@ def token_claims(token: str | None) -> tuple[datetime | None, str]:
     return end, account
 
 
+def fixed_token_claims(source: TokenSource) -> tuple[datetime | None, str]:
+    """Return the claims of a token that stays until somebody replaces it; those of an unknown token for a file.
+
+    A file is expected to be rotated before its token expires.
+    """
+    return token_claims(None if isinstance(source, FileToken) else source.get())
+
+
 def credential_text(token: str, origin: str, now: datetime) -> str:
     """Return the text for a rejected credential; ``token`` is empty for a client certificate."""
     if not token:

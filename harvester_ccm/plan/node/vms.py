@@ -320,9 +320,9 @@ class NodeNetworks(Struct, frozen=True):
     attached: frozenset[str]
 
 
-def networks_of(node: Node, vm: VM | None) -> NodeNetworks | None:
+def networks_of(node: Node, vm: VM) -> NodeNetworks | None:
     """Return the VM networks of a Node; None if its VM does not report the InternalIP in any."""
-    if vm is None or vm.vmi is None:
+    if vm.vmi is None:
         return None
     networks = {name: full_network(network, vm.vmi) for name, network in vm.vmi.spec.multus_networks.items()}
     internal_ips = set(internal_ips_of(node))
