@@ -110,7 +110,7 @@ class NodeSettings(Struct, frozen=True):
     concurrent_syncs: int
     """Number of workers for Nodes."""
     monitor_period: float
-    """Interval between two checks of a Node that is not Ready."""
+    """Seconds until a problem of a Node causes an Event; other times about Nodes are multiples of it."""
     status_period: float
     """Longest time in seconds between two comparisons of a node's addresses with its VM."""
     deletion_confirmations: int

@@ -48,8 +48,8 @@ ANNOUNCED_AS: Final = PREFIX + "announced-as"
 announced. It continues there after a restart. Without it, the Service is handled as one of another provider, or
 announced once more."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
-"""Service annotation, set by users: Service port number, port name or node port. Request a VM load balancer that checks
-every Node by a TCP connection to this port."""
+"""Service annotation, set by users: Service port number, port name or node port. Harvester checks the Nodes of a
+VM load balancer by a TCP connection to this port. Requests such a load balancer, unless `workload-type` is set."""
 HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
 """Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a Node gets
 traffic."""
@@ -88,8 +88,7 @@ SERVICE_ANNOTATIONS: Final = (
 PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
 """Service label, set by this controller: `namespace.name`. The Service shares the address of another one."""
 LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
-"""Service condition, set by this controller: `True` or `False`. Whether the Service has its load balancer and
-address."""
+"""Service condition, set by this controller: `True` or `False`. Whether the Service is ready, and otherwise why not."""
 SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 """Service finalizer, set by this controller. Keeps a deleted Service until Harvester deletes its load balancer."""
 
@@ -170,7 +169,7 @@ LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
 """LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selection of the pool."""
 LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
 """LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selection of the pool;
-Harvester sets it if it is empty, and before 1.9 in any case."""
+on a cluster load balancer, Harvester sets it if it is empty, and before 1.9 in any case."""
 LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
 """LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selection of the pool."""
 LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
@@ -207,7 +206,7 @@ UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
 """Node taint, set and read by this controller. The VM of the Node is stopped."""
 EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""Node label, set by others: any but `false`. The Node gets no traffic from VM load balancers."""
+"""Node label, set by others: any that does not mean `false`. The Node gets no traffic from VM load balancers."""
 AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 """Node taint, set by others: any. The cluster autoscaler is about to remove the Node: it gets no traffic from VM load
 balancers."""

@@ -51,16 +51,16 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Context of --cloud-config to use instead of its current one."),
     Flag("cluster-name", types.TEXT, DEFAULT_CLUSTER_NAME, Group.HARVESTER,
          "Name of this cluster in Harvester, part of the names and labels of its load balancers. Set it to a DNS label "
-         "that no other cluster uses, and never change it."),
+         "that no other cluster uses. Change it only with --former-cluster-names."),
     Flag("former-cluster-names", types.LIST, "", Group.HARVESTER,
          "Previous names of a renamed cluster, whose load balancers are adopted. Never set it for a clone, which would "
          "adopt those of the original."),
     Flag("cloud-provider", types.one_of({"harvester": "harvester"}), "harvester", Group.HARVESTER,
          "Name of the cloud provider. The only valid value is harvester."),
     Flag("management-network", types.NETWORK, "", Group.HARVESTER,
-         "Harvester network that selects Node addresses and IP pools, as namespace/name or as a name in the namespace "
-         "default. Without it, the interface with the kubelet's address, the InternalIP or an address in "
-         "--node-ip-cidr counts, or else the first one."),
+         "Harvester network that selects Node addresses and, from Harvester 1.9 on, IP pools, as namespace/name or as a "
+         "name in the namespace default. Without it, the interface with the kubelet's address, the InternalIP or an "
+         "address in --node-ip-cidr counts, or else the first one of a new Node."),
     Flag("concurrent-service-syncs", types.WORKERS, "16", Group.SERVICES,
          "Number of Services that are reconciled at the same time."),
     Flag("require-load-balancer-class", types.SWITCH, "false", Group.SERVICES,
@@ -76,8 +76,8 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "namespace."),
     Flag("announcer", types.one_of({announcer: announcer for announcer in Announcer}), "auto", Group.SERVICES,
          "Program that announces addresses in this cluster. With kube-vip, a Service on which kube-vip has not noted "
-         "its node is reported. With other, nothing is reported. auto is kube-vip as soon as a Service has such a "
-         "note."),
+         "its node is reported. With other, nothing is reported. auto is kube-vip for a Service on which kube-vip has "
+         "written such a note again."),
     Flag("orphaned-load-balancer-policy", types.one_of({policy: policy for policy in OrphanPolicy}), "delete",
          Group.SERVICES,
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
@@ -95,12 +95,13 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "to 100."),
     Flag("node-exclude-ip-ranges", types.RANGES, "", Group.NODES,
          "Addresses and CIDRs that are never an ExternalIP of a Node. Without --node-ip-cidr, one is an InternalIP "
-         "only if the interface of the VM has no other."),
+         "only if the kubelet names it, or the interface of the VM has no other."),
     Flag("node-ip-cidr", types.NODE_RANGES, "", Group.NODES,
-         "CIDRs or IP addresses, at most one for each IP family. The first address inside is the InternalIP."),
+         "CIDRs or IP addresses, at most one for each IP family. The first address inside is the InternalIP of a new "
+         "Node whose kubelet names none."),
     Flag("node-monitor-period", types.PERIOD, "5s", Group.NODES,
-         "Interval between two checks of the VM of a Node that is not Ready. After twelve intervals "
-         "without a report of the InternalIP, it is replaced."),
+         "Time until a problem of a Node causes an Event. A VM that is missing is requested again after twice this "
+         "time. The InternalIP is replaced when the VM has reported only others for twelve times this time."),
     Flag("node-status-update-frequency", types.PERIOD, "5m", Group.NODES,
          "Maximum time between two comparisons of a Node's addresses with its VM. A change of the VM "
          "triggers one."),
@@ -113,7 +114,8 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Controllers to run: cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller. '*' "
          "enables all that are not named, a name enables one, -name disables one. The first match counts."),
     Flag("disable-vmi-controller", types.SWITCH, "false", Group.CONTROLLERS,
-         "Do not watch VM instances: no topology updates of existing Nodes, no network-to-device ConfigMap."),
+         "No topology updates of existing Nodes, no network-to-device ConfigMap, no queries of guest agents for host "
+         "names."),
     Flag("leader-elect", types.SWITCH, "true", Group.LEADER,
          "Reconcile only while this process holds the Lease, so that one of several replicas is active."),
     Flag("leader-elect-lease-duration", types.LEASE_DURATION, "15s", Group.LEADER,
