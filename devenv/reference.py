@@ -37,7 +37,7 @@ and Nodes.
 """
 _REASONS = """\
 Values of the label `reason` for Services are the [reasons of the condition](events.md). An error, such as `Forbidden`,
-is also a value if a request for the Service repeatedly fails. For Nodes, the label is the reason of an Event, such as
+is also a value if a request for the Service has failed. For Nodes, the label is the reason of an Event, such as
 `VMNotFound`, or `Queued`."""
 
 _RBAC_HEAD = """\

@@ -103,7 +103,7 @@ KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
 """Service annotation, set by this controller: `true`. kube-vip in this cluster ignores the Service: it has no address,
 or Harvester announces it."""
 KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
-"""Service annotation, set by kube-vip: node name. The node that announces the address."""
+"""Service annotation, set by kube-vip: node name. The node that last announced an address of the Service."""
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
 """Service annotation, set by kube-vip or users: address, or two with a comma. The last lease from DHCP, or the address
 to request there."""

@@ -83,7 +83,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
     Flag("orphaned-load-balancer-resync-period",
          types.seconds_between(1, types.MAX_SECONDS, "a duration of at least 1s"), "10m", Group.SERVICES,
-         "Interval between two checks for orphaned load balancers, at least 1s. The first check is at start."),
+         "Maximum time between two checks for orphaned load balancers, at least 1s. The first check is at start."),
     Flag("concurrent-node-syncs", types.WORKERS, "32", Group.NODES,
          "Number of Nodes that are reconciled at the same time."),
     Flag("disable-annotation-alpha-provided-ip-addr", types.SWITCH, "false", Group.NODES,
@@ -173,7 +173,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "requests and responses are JSON": "kube-api-content-type=application/vnd.kubernetes.protobuf",
     "log lines are written unbuffered to standard error": "log-flush-frequency=5s log-json-info-buffer-size=0 "
     "log-json-split-stream=false log-text-info-buffer-size=0 log-text-split-stream=false",
-    "both clusters are watched, and a closed watch is followed by a list": "min-resync-period=12h",
+    "both clusters are watched, and listed again every 30 to 60 minutes": "min-resync-period=12h",
     "it has no effect in the Go provider either": "node-sync-period=0s",
     "a second process on the port would hide the health of the first": "permit-address-sharing=false "
     "permit-port-sharing=false",

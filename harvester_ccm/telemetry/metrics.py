@@ -150,7 +150,8 @@ class Metrics:
             ("cluster",),
         )
         self.events_dropped = ReadMetric(
-            "harvester_ccm_events_dropped_total", "Events not written: queue full, too many for one object, rejected."
+            "harvester_ccm_events_dropped_total",
+            "Events not written: queue full, too many for one object, rejected, no response.",
         )
         self.requests = counter(
             "rest_client_requests_total",
