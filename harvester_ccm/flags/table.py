@@ -58,8 +58,8 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag("cloud-provider", types.one_of({"harvester": "harvester"}), "harvester", Group.HARVESTER,
          "Name of the cloud provider. The only valid value is harvester."),
     Flag("management-network", types.NETWORK, "", Group.HARVESTER,
-         "Harvester network that selects Node addresses and, from Harvester 1.9 on, IP pools, as namespace/name or as a "
-         "name in the namespace default. Without it, the interface with the kubelet's address, the InternalIP or an "
+         "Harvester network that selects Node addresses and, from Harvester 1.9 on, IP pools, as namespace/name or as "
+         "a name in the namespace default. Without it, the interface with the kubelet's address, the InternalIP or an "
          "address in --node-ip-cidr counts, or else the first one of a new Node."),
     Flag("concurrent-service-syncs", types.WORKERS, "16", Group.SERVICES,
          "Number of Services that are reconciled at the same time."),
