@@ -111,8 +111,8 @@ KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
 """Service annotation, set by this controller or users: `False` or `FALSE`. Do not set it: the controller changes the
 spelling to have kube-vip announce an address again. A user's `true` stays."""
 KUBE_VIP_LEASE_NAME: Final = "kube-vip.io/leaseName"
-"""Service annotation, set by users: name. The Lease with which kube-vip elects the Node of the Service. From v1.2.3 on,
-kube-vip announces the address again when it changes."""
+"""Service annotation, set by users: name. The Lease with which kube-vip elects the Node of the Service, with
+`svc_election`. From v1.2.3 on, kube-vip announces the address again when it changes."""
 
 KUBE_VIP_ANNOTATIONS: Final = (
     KUBE_VIP_ADDRESSES,
