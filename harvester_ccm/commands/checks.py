@@ -79,7 +79,7 @@ _REPEATED_ADDRESS_FIX: Final = (
 )
 HELD_SECONDS: Final = 60.0
 """Time without a renewal after which nobody holds a Lease: longer than its duration, as clocks differ."""
-KUBE_VIP_LEASE: Final = "plndr-svcs-lock"
+KUBE_VIP_LOCK: Final = "plndr-svcs-lock"
 """The Lease with which kube-vip elects the node that announces all Services."""
 _KEEP_ORPHAN: Final = (
     f"The controller deletes it when this has held for {ORPHAN_GRACE_SECONDS:.0f} s, unless it runs with "
@@ -331,7 +331,7 @@ def _silent_kube_vip(seen: Seen) -> str:
     kube-vip elects a node for each Service instead if it is told to; then this Lease is an old one.
     """
     leases = {lease.metadata.name: lease.spec for lease in seen.store.leases}
-    held = leases.get(KUBE_VIP_LEASE)
+    held = leases.get(KUBE_VIP_LOCK)
     if held is None or any(name.startswith("kubevip-") for name in leases):
         return ""
     newest = max(spec.renew_time or "" for spec in leases.values())
@@ -355,7 +355,7 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
         elif node.ready != "True":
             what = "that Node is not Ready"
         elif name == silent:
-            what = f"kube-vip there does not renew its Lease {KUBE_VIP_LEASE}"
+            what = f"kube-vip there does not renew its Lease {KUBE_VIP_LOCK}"
         else:
             continue
         cause = f"kube-vip has noted that Node {name} announces the address, and {what}"
