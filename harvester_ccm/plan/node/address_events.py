@@ -3,18 +3,20 @@
 from collections.abc import Iterable
 
 from harvester_ccm.model.event import EventMessage, abbreviate
-from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.facts import AddressFacts
 from harvester_ccm.plan.node.interface import Interface
-from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.messages import listed
 
 
 def network_defaulted(facts: AddressFacts, interface: Interface) -> EventMessage:
     """Return the Event for a Node whose interface was selected by nothing but its place among several."""
-    names = list(facts.candidates)
-    return warning(NodeReason.NETWORK_DEFAULTED, nic=interface.name, nics=names, network=interface.network)
+    cause = (
+        f"The VM has several network interfaces ({listed(facts.candidates)}); the addresses of {interface.name!r} in "
+        f"network {interface.network} are used"
+    )
+    return EventMessage("Warning", NodeReason.NETWORK_DEFAULTED, cause, "Name the network with --management-network")
 
 
 def no_vm_network(facts: AddressFacts) -> EventMessage:
@@ -23,8 +25,13 @@ def no_vm_network(facts: AddressFacts) -> EventMessage:
     network = "a VM network"
     if flag:
         network = f"--management-network {flag}"
-    attached = list(facts.vmi.spec.multus_networks.values())
-    return _warning(facts.vmi, NodeReason.NO_VM_NETWORK, flag, network=network, attached=attached)
+    cause = (
+        f"VM {facts.vmi.metadata.key} has no interface in {network}; its VM networks: "
+        f"{listed(facts.vmi.spec.multus_networks.values())}. Harvester's own management (pod) network does not count, "
+        "because its addresses change"
+    )
+    remedy = "Attach the VM to a VM network, or correct --management-network"
+    return EventMessage("Warning", NodeReason.NO_VM_NETWORK, cause, remedy, subject=flag)
 
 
 def internal_ip_not_reported(facts: AddressFacts) -> EventMessage:
@@ -34,24 +41,32 @@ def internal_ip_not_reported(facts: AddressFacts) -> EventMessage:
     reported = {name: facts.reported[name] for name in facts.candidates}
     if not any(address.version in families for addresses in reported.values() for address in addresses):
         return no_address(facts, facts.candidates.values())
-    seen = "; ".join(f"{name} has {_listed(addresses)}" for name, addresses in reported.items())
+    seen = "; ".join(f"{name} has {listed(addresses)}" for name, addresses in reported.items())
     state = f"No interface of the VM reports {names} ({seen}). The Node keeps its addresses until one does"
-    return warning(NodeReason.NO_INTERNAL_IP, names, state=state)
+    return _no_internal_ip(state, names)
 
 
 def no_address(facts: AddressFacts, networks: Iterable[str]) -> EventMessage:
     """Return the Event for a VM that reports no usable address on these networks."""
     unusable = "".join(f"; {address} is unusable ({reason})" for address, reason in facts.unusable.items())
-    unusable = f"{unusable}{_on_other_devices(facts)}"
-    return _warning(facts.vmi, NodeReason.NO_ADDRESS, network=list(networks), unusable=unusable)
+    cause = (
+        f"VM {facts.vmi.metadata.key} has no address yet on network {listed(networks)}{unusable}"
+        f"{_on_other_devices(facts)}"
+    )
+    return EventMessage("Warning", NodeReason.NO_ADDRESS, cause, _advice(facts))
 
 
 def none_in_cidr(facts: AddressFacts, interface: Interface) -> EventMessage:
     """Return the Event for a VM whose addresses are all outside --node-ip-cidr."""
-    seen = _listed(facts.reported[interface.name])
+    seen = listed(facts.reported[interface.name])
     ranges = ", ".join(map(str, facts.settings.node_ip_cidrs))
     state = f"None of the VM's addresses on interface {interface.name} ({seen}) is inside --node-ip-cidr {ranges}"
-    return warning(NodeReason.NO_INTERNAL_IP, ranges, state=state)
+    return _no_internal_ip(state, ranges)
+
+
+def _no_internal_ip(cause: str, subject: str) -> EventMessage:
+    remedy = "Correct the address, --node-ip-cidr, --management-network or the kubelet's --node-ip"
+    return EventMessage("Warning", NodeReason.NO_INTERNAL_IP, cause, remedy, subject=subject)
 
 
 def node_ip_unusable(facts: AddressFacts, interface: Interface, unusable: Iterable[IPAddress]) -> EventMessage:
@@ -67,15 +82,14 @@ def node_ip_not_reported(facts: AddressFacts, interface: Interface) -> EventMess
     """Return the Event for addresses of the kubelet that the selected interface does not report."""
     missing = [address for address in facts.provided if address not in interface.own]
     others = sorted({interface.elsewhere[address] for address in missing if address in interface.elsewhere})
-    return _warning(
-        facts.vmi,
-        NodeReason.NODE_IP_NOT_REPORTED,
-        str(missing),
-        addresses=missing,
-        network=interface.network,
-        own=list(facts.reported.get(interface.name, ())),
-        elsewhere=f". It is on interface {', '.join(others)}" if others else _on_other_devices(facts),
+    elsewhere = f". It is on interface {', '.join(others)}" if others else _on_other_devices(facts)
+    own = listed(facts.reported.get(interface.name, ()))
+    cause = (
+        f"The VM does not report the kubelet's --node-ip {listed(missing)} on network {interface.network} (reported: "
+        f"{own}){elsewhere}. A new Node uses it after 60 s; an initialized Node keeps its InternalIP"
     )
+    remedy = f"{_advice(facts)}, or correct --node-ip, the address of the VM or --management-network"
+    return EventMessage("Warning", NodeReason.NODE_IP_NOT_REPORTED, cause, remedy, subject=str(missing))
 
 
 def in_pod_network(facts: AddressFacts, address: IPAddress, effect: str) -> EventMessage:
@@ -85,18 +99,12 @@ def in_pod_network(facts: AddressFacts, address: IPAddress, effect: str) -> Even
     choices = "one in a VM network, to which the VM must be attached"
     if reachable:
         choices = abbreviate(reachable)
-    return warning(
-        NodeReason.NODE_IP_IN_POD_NETWORK,
-        str(address),
-        vm=facts.vmi.metadata.key,
-        address=address,
-        effect=effect,
-        choices=choices,
+    cause = (
+        f"VM {facts.vmi.metadata.key} has {address} behind Harvester's management (pod) network: other nodes cannot "
+        f"reach it there, and it is the same on every VM or changes with each start. {effect}"
     )
-
-
-def _listed(addresses: Iterable[IPAddress]) -> str:
-    return ", ".join(map(str, addresses)) or "none"
+    remedy = f"Set the kubelet's --node-ip (RKE2, K3s: node-ip) to {choices}, and restart the kubelet"
+    return EventMessage("Warning", NodeReason.NODE_IP_IN_POD_NETWORK, cause, remedy, subject=str(address))
 
 
 def _on_other_devices(facts: AddressFacts) -> str:
@@ -112,7 +120,8 @@ def _on_other_devices(facts: AddressFacts) -> str:
     return f". It reports {abbreviate(found)}, a device over this NIC: name the address with the kubelet's --node-ip"
 
 
-def _warning(vmi: VirtualMachineInstance, reason: NodeReason, subject: str = "", **fields: object) -> EventMessage:
-    """Return a Warning that names the VM and gives advice about its guest agent."""
-    advice = "the VM configures this interface" if vmi.has_agent else "qemu-guest-agent runs in the VM"
-    return warning(reason, subject, vm=vmi.metadata.key, advice=f"Check that {advice}", **fields)
+def _advice(facts: AddressFacts) -> str:
+    """Return what the report of the VM's guest agent depends on."""
+    if facts.vmi.has_agent:
+        return "Check that the VM configures this interface"
+    return "Check that qemu-guest-agent runs in the VM"

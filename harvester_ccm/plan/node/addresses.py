@@ -42,7 +42,6 @@ from harvester_ccm.plan.node.address_events import (
 from harvester_ccm.plan.node.facts import AddressFacts, Holder, VirtualIPs, is_inside, read_facts
 from harvester_ccm.plan.node.interface import Interface, pod_network_only, select_interface
 from harvester_ccm.plan.node.internal_ip import Choice, choose_internal_ip
-from harvester_ccm.plan.node.messages import warning
 
 
 class Conflict(Struct, frozen=True):
@@ -161,7 +160,16 @@ def _conflict(facts: AddressFacts, address: IPAddress, holder: Holder) -> Confli
     names = sorted(vms)
     subject = f"{address} of {' and '.join(names)}"
     nodes = " and ".join(f"{name} (VM {vms[name]})" for name in names)
-    return Conflict(holder.node, warning(NodeReason.INTERNAL_IP_IN_USE, subject, address=address, nodes=nodes))
+    cause = (
+        f"Nodes {nodes} have the address {address}, and both VMs run. A Node that was initialized with it keeps it, "
+        "and no other Node gets it"
+    )
+    remedy = (
+        "Give one of the Nodes another address: check --node-ip of the kubelets, static addresses, DHCP, and machine "
+        "IDs that were cloned with an image. If a Node is not used any more, stop its VM"
+    )
+    event = EventMessage("Warning", NodeReason.INTERNAL_IP_IN_USE, cause, remedy, subject=subject)
+    return Conflict(holder.node, event)
 
 
 def _problem(

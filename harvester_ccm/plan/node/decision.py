@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_provider_id
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.names import VM_ANNOTATION, NodeReason
+from harvester_ccm.names import UNINITIALIZED_TAINT, VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, Conflict, plan_addresses
 from harvester_ccm.plan.node.facts import Holder, VirtualIPs, addresses_of
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
-from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.messages import listed
 from harvester_ccm.plan.node.patch import (
     NodePatch,
     addresses_patch,
@@ -179,7 +179,16 @@ def _topology(snapshot: NodeSnapshot, vm: VM) -> tuple[dict[str, str], tuple[Eve
     labels, invalid = topology_labels(snapshot.node, vm.vmi, follow=snapshot.settings.vmi_controller)
     if uninitialized_taints(snapshot.node) or snapshot.node.spec.provider_id:
         return labels, invalid
-    return labels, (warning(NodeReason.NO_PROVIDER_ID, vm=vm.object.metadata.key), *invalid)
+    return labels, (_no_provider_id(vm), *invalid)
+
+
+def _no_provider_id(vm: VM) -> EventMessage:
+    cause = (
+        f"This Node is VM {vm.object.metadata.key} and has no provider ID, because it joined without the taint "
+        f"{UNINITIALIZED_TAINT}. Its addresses and labels follow the VM, but it is not deleted with it"
+    )
+    remedy = "Run its kubelet with --cloud-provider=external, delete the Node and restart the kubelet"
+    return EventMessage("Warning", NodeReason.NO_PROVIDER_ID, cause, remedy)
 
 
 def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
@@ -237,8 +246,8 @@ def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ..
         return ()
     changed = sorted(set(before) ^ set(after))
     reasons = [f"{address}: {plan.reasons.get(address, 'not reported by the VM')}" for address in changed]
-    change = warning(NodeReason.INTERNAL_IP_CHANGED, ",".join(after), before=before, after=after, reasons=reasons)
-    return (change,)
+    cause = f"InternalIP changes from {listed(before)} to {listed(after)} ({listed(reasons)})"
+    return (EventMessage("Warning", NodeReason.INTERNAL_IP_CHANGED, cause, subject=",".join(after)),)
 
 
 def _record(node: Node, vm: VM) -> dict[str, str]:

@@ -24,7 +24,7 @@ from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, unreadable
-from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.messages import deletion_command
 from harvester_ccm.plan.node.patch import NodePatch, taints_body
 from harvester_ccm.plan.node.power import VMState, not_reporting, not_running, state_of
 from harvester_ccm.plan.node.vms import VM, NodeStore, recorded_name
@@ -224,8 +224,15 @@ def _blocked(snapshot: LifecycleSnapshot, obstacle: Obstacle) -> EventMessage:
             )
         case _:
             why = "no VM of the namespace in the cloud-config is recorded on it"
-    why += ". Check the namespace and the server in the cloud-config"
-    return warning(NodeReason.DELETION_BLOCKED, obstacle.value, why=why, node=snapshot.node.metadata.name)
+    return EventMessage(
+        "Warning",
+        NodeReason.DELETION_BLOCKED,
+        f"The VM of this Node does not exist, but deletion is blocked: {why}. Check the namespace and the server in "
+        "the cloud-config",
+        "If the VM is deleted, delete the Node",
+        deletion_command(snapshot.node),
+        subject=obstacle.value,
+    )
 
 
 def is_absent(error: KubeError | None, vm_name: str) -> bool:

@@ -25,8 +25,8 @@ from harvester_ccm.kube.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.names import NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR, NodeReason
-from harvester_ccm.plan.node.messages import harvester_unavailable, warning
+from harvester_ccm.names import NODE_DRIVER, UNINITIALIZED_TAINT, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.plan.node.messages import deletion_command, harvester_unavailable, listed
 from harvester_ccm.plan.node.patch import uninitialized_taints, was_initialized
 from harvester_ccm.plan.node.vms import (
     VM,
@@ -116,7 +116,7 @@ def _identified_vm(store: NodeStore, node: Node) -> Match:
     if by_provider_id is not None:
         return by_provider_id
     if is_of_other_provider(node.spec.provider_id):
-        return Match(problem=warning(NodeReason.PROVIDER_MISMATCH, provider_id=node.spec.provider_id), unmanaged=True)
+        return Match(problem=_of_other_provider(node), unmanaged=True)
     match = _by_other_identity(store, node)
     if match is not None and match.vm is not None:
         return _checked_replacement(node, match.vm, match)
@@ -146,8 +146,12 @@ def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
     is_recorded = node.metadata.annotation(VM_ANNOTATION) == vm.object.metadata.key
     if not is_recorded or compare_uuids(node, vm.firmware_uuid) is not UUIDComparison.EQUAL:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
-    event = warning(NodeReason.VM_REPLACED, provider_id=node.spec.provider_id, vm=vm.name, uid=vm.uid)
-    return replace(match, event=event)
+    cause = (
+        f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {vm.name} with UID {vm.uid} is taken "
+        "for this Node"
+    )
+    remedy = "A provider ID cannot be changed: delete the Node to let it join with the new one"
+    return replace(match, event=EventMessage("Warning", NodeReason.VM_REPLACED, cause, remedy))
 
 
 def needs_hostname(node: Node, match: Match) -> bool:
@@ -170,14 +174,36 @@ def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
     need = f"run qemu-guest-agent in it, and give it the label {label}"
     if not cluster.asks_guests:
         need = "it must have the Node's system UUID, because guests are not queried for host names"
-    return warning(NodeReason.VM_NOT_FOUND, namespace=cluster.namespace, node=node.metadata.name, need=need)
+    cause = (
+        f"No VM in namespace {cluster.namespace} of Harvester has this Node's provider ID, system UUID, name, or guest "
+        f"host name {node.metadata.name}"
+    )
+    remedy = (
+        "If its VM is in another namespace, correct that of the cloud-config. If its VM has another name, "
+        f"{need}. If the machine is not a VM of this Harvester, remove taint {UNINITIALIZED_TAINT} from the Node, or "
+        "give its kubelet another --provider-id"
+    )
+    return EventMessage("Warning", NodeReason.VM_NOT_FOUND, cause, remedy)
+
+
+def _of_other_provider(node: Node) -> EventMessage:
+    cause = f"Provider ID {node.spec.provider_id} is another provider's, so the Node is ignored"
+    remedy = (
+        "If it is a VM of this Harvester, end what sets that ID: usually a second cloud controller manager (start K3s "
+        "with --disable-cloud-controller and RKE2 with disable-cloud-controller: true; uninstall that of Talos), else "
+        "the kubelet's --provider-id. Then delete the Node and restart its kubelet"
+    )
+    return EventMessage("Warning", NodeReason.PROVIDER_MISMATCH, cause, remedy)
 
 
 def _in_use(node: Node, vm: VM, by: MatchedBy | None, owner: str | None, effect: str) -> EventMessage:
     name = node.metadata.name
-    subject = f"{vm.uid} {owner} {name}"
-    key = vm.object.metadata.key
-    return warning(NodeReason.VM_IN_USE, subject, vm=key, owner=owner, node=name, identity=by, effect=effect)
+    cause = f"VM {vm.object.metadata.key} is in the provider ID of Node {owner}, and Node {name} has its {by}. {effect}"
+    remedy = (
+        f"Delete the Node that is not used any more. If both are used, the VM of Node {name} is another one: give it a "
+        "name, a host name and a firmware UUID of its own, and install qemu-guest-agent in it"
+    )
+    return EventMessage("Warning", NodeReason.VM_IN_USE, cause, remedy, subject=f"{vm.uid} {owner} {name}")
 
 
 _UNCHANGED: Final = "Nothing is changed on the Node"
@@ -201,30 +227,35 @@ def _with_system_uuid(store: NodeStore, node: Node) -> str:
 
 
 def _of_other_cluster(store: NodeStore, vm: VM, by: MatchedBy | None, effect: str = _UNCHANGED) -> EventMessage:
-    return warning(
-        NodeReason.VM_CLUSTER_MISMATCH,
-        vm=vm.object.metadata.key,
-        kind="virtualmachineinstances" if vm.vmi is not None else "virtualmachines",
-        namespace=vm.object.metadata.namespace,
-        name=vm.name,
-        identity=by,
-        label=vm.cluster_label,
-        cluster=store.cluster.name,
-        effect=effect,
+    meta = vm.object.metadata
+    cluster = store.cluster.name
+    kind = "virtualmachineinstances" if vm.vmi is not None else "virtualmachines"
+    cause = (
+        f"VM {meta.key} has this Node's {by}, but its label {VM_CLUSTER} is {vm.cluster_label!r}, and this cluster is "
+        f"{cluster!r}. {effect}"
     )
+    remedy = (
+        "Correct --cluster-name, or with the kubeconfig of Harvester the label: in the template of the VM "
+        "(spec.template.metadata.labels) for its next start, and on the object that counts now"
+    )
+    command = f"kubectl label --overwrite {kind}.kubevirt.io -n {meta.namespace} {meta.name} {VM_CLUSTER}={cluster}"
+    return EventMessage("Warning", NodeReason.VM_CLUSTER_MISMATCH, cause, remedy, command)
 
 
 def _other_machine(node: Node, vm: VM, effect: str = _UNCHANGED) -> EventMessage:
-    return warning(
+    firmware = vm.firmware_uuid or "unknown"
+    system = node.status.node_info.system_uuid or "unknown"
+    provider_id = node.spec.provider_id or "not set"
+    recorded = node.metadata.annotation(VM_ANNOTATION) or "unknown"
+    return EventMessage(
+        "Warning",
         NodeReason.VM_IDENTITY_MISMATCH,
+        f"VM {vm.object.metadata.key} might be a clone: it is not recorded on this Node, or has another UUID. {effect}",
+        "Check the namespace and the server in the cloud-config. To accept the VM, delete the Node and restart its "
+        "kubelet",
+        deletion_command(node),
+        answer=f"Firmware UUID {firmware}, system UUID {system}, provider ID {provider_id}, recorded VM {recorded}",
         subject=vm.uid,
-        vm=vm.object.metadata.key,
-        firmware=vm.firmware_uuid or "unknown",
-        system=node.status.node_info.system_uuid or "unknown",
-        provider_id=node.spec.provider_id or "not set",
-        recorded=node.metadata.annotation(VM_ANNOTATION) or "unknown",
-        node=node.metadata.name,
-        effect=effect,
     )
 
 
@@ -307,7 +338,8 @@ def _best(store: NodeStore, node: Node, vms: Sequence[VM], by: MatchedBy, shared
     remedy = _DISTINGUISHED_BY[by]
     if store.cluster.named and best[0].membership is Membership.UNMARKED:
         remedy = f"{remedy}, or set the label {VM_CLUSTER}={store.cluster.name} on the VM of this Node"
-    return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names, remedy=remedy))
+    cause = f"Several VMs have the {shared}: {listed(names)}"
+    return Match(problem=EventMessage("Warning", NodeReason.VM_AMBIGUOUS, cause, remedy))
 
 
 _DISTINGUISHED_BY: Final = {

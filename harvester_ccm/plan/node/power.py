@@ -6,7 +6,7 @@ from typing import Final
 
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.messages import listed
 from harvester_ccm.plan.node.vms import VM
 
 _CANNOT_RUN: Final = frozenset(
@@ -80,37 +80,24 @@ def state_of(vm: VM) -> VMState:
 
 def not_running(vm: VM, effect: str) -> EventMessage:
     """Return the Warning about a VM that does not run; ``effect`` is the end of the sentence about its Node."""
-    if vm.object.metadata.deleting:
-        return _being_deleted(vm, effect)
     state = state_of(vm)
-    return warning(
-        NodeReason.VM_NOT_RUNNING,
-        subject=state.value,
-        vm=vm.object.metadata.key,
-        state=_STATES[state],
-        status=vm.object.status.printable_status or "unknown",
-        effect=effect,
-        remedy=_REMEDIES.get(state, ""),
-        command=_command(vm, state),
-        answer=_answer(vm, state),
-    )
-
-
-def _being_deleted(vm: VM, effect: str) -> EventMessage:
-    """Return the Warning about a VM that ends with its finalizers, and that nobody can start any more."""
-    finalizers = ", ".join(vm.object.metadata.finalizers or ()) or "none"
-    remedy = f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM"
-    return warning(
-        NodeReason.VM_NOT_RUNNING,
-        subject="deleting",
-        vm=vm.object.metadata.key,
-        state="is being deleted",
-        status=vm.object.status.printable_status or "unknown",
-        effect=effect,
-        remedy=remedy,
-        command=f"kubectl get vm {_arguments(vm)} -o yaml",
-        answer="",
-    )
+    subject = state.value
+    is_what = _STATES[state]
+    remedy = _REMEDIES.get(state, "")
+    command = _command(vm, state)
+    answer = _answer(vm, state)
+    if vm.object.metadata.deleting:
+        # It ends with its finalizers, and nobody can start it any more.
+        finalizers = listed(vm.object.metadata.finalizers or ())
+        subject = "deleting"
+        is_what = "is being deleted"
+        remedy = (
+            f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM"
+        )
+        command = f"kubectl get vm {_arguments(vm)} -o yaml"
+        answer = ""
+    cause = f"VM {vm.object.metadata.key} {is_what} in Harvester (status {_status(vm)}), so {effect}"
+    return EventMessage("Warning", NodeReason.VM_NOT_RUNNING, cause, remedy, command, answer=answer, subject=subject)
 
 
 def _answer(vm: VM, state: VMState) -> str:
@@ -128,12 +115,17 @@ def _answer(vm: VM, state: VMState) -> str:
 
 def not_reporting(vm: VM) -> EventMessage:
     """Return the Warning about a VM that runs while its kubelet does not report."""
-    return warning(
-        NodeReason.KUBELET_NOT_REPORTING,
-        vm=vm.object.metadata.key,
-        status=vm.object.status.printable_status or "unknown",
-        command=f"virtctl console {_arguments(vm)}",
+    cause = (
+        f"VM {vm.object.metadata.key} runs in Harvester (status {_status(vm)}), but the kubelet of this Node does not "
+        "report"
     )
+    remedy = "Check the kubelet and the network in the VM"
+    command = f"virtctl console {_arguments(vm)}"
+    return EventMessage("Warning", NodeReason.KUBELET_NOT_REPORTING, cause, remedy, command)
+
+
+def _status(vm: VM) -> str:
+    return vm.object.status.printable_status or "unknown"
 
 
 def _command(vm: VM, state: VMState) -> str:

@@ -1,18 +1,13 @@
 """The plan for a Node: whole plans, one write each."""
 
-import ast
-import string
-from pathlib import Path
-
 import pytest
 
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.names import VM_ANNOTATION, NodeReason
-from harvester_ccm.plan.node import decision, messages
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
-from harvester_ccm.plan.node.messages import TEMPLATES, harvester_unavailable
+from harvester_ccm.plan.node.messages import harvester_unavailable
 from tests.support.node_objects import (
     OWN,
     REINITIALIZE,
@@ -153,30 +148,3 @@ def test_harvester_unavailable(error: KubeError | None, text: str) -> None:
     event = harvester_unavailable(error)
     assert event.reason is NodeReason.HARVESTER_UNAVAILABLE
     assert text in event.message
-
-
-def test_every_warning_has_the_fields_of_its_text() -> None:
-    names = {"cluster_label", "node_ip_annotation", "additional_annotation", "taint"}
-    texts = {
-        reason.name: {
-            name
-            for text in (template.cause, template.remedy, template.command, template.answer)
-            for _, name, _, _ in string.Formatter().parse(text)
-            if name
-        }
-        for reason, template in TEMPLATES.items()
-    }
-    called = set()
-    for path in Path(str(decision.__file__)).parent.glob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(call, ast.Call) or ast.unparse(call.func) not in {"warning", "_warning"}:
-                continue
-            reasons = [arg.attr for arg in call.args if isinstance(arg, ast.Attribute) and arg.attr in texts]
-            fields = {one.arg for one in call.keywords if one.arg} - {"subject"}
-            fields |= {"vm", "advice"} if ast.unparse(call.func) == "_warning" else set()
-            for reason in reasons:
-                called.add(reason)
-                assert texts[reason] - names <= fields, f"{path.name}: {reason}"
-    # Their reasons are in variables; ``test_addresses`` and ``test_lifecycle`` have the messages.
-    assert called | {"NODE_IP_NOT_REPORTED", "DELETION_FAILED", "UPDATE_REJECTED"} == texts.keys()
-    assert messages.TEMPLATES is TEMPLATES
