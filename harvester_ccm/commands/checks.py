@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm.commands.clusters import TITLES, ClusterStore
-from harvester_ccm.commands.states import State, seconds_between
-from harvester_ccm.config import Announcer
+from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, node_status, seconds_between
+from harvester_ccm.config import SERVICE_CONTROLLER, Announcer, Settings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.tokens import fixed_token_claims
@@ -28,6 +28,8 @@ from harvester_ccm.names import (
     LEASE_HOLDER,
     PRIMARY_SERVICE,
     SERVICE_ANNOTATIONS,
+    VM_CLUSTER,
+    NodeReason,
 )
 from harvester_ccm.netip import IPNetwork, address_in, common_network, ipv4_ranges
 from harvester_ccm.plan.node.facts import is_inside
@@ -77,6 +79,8 @@ _REPEATED_ADDRESS_FIX: Final = (
     "Traffic for one can reach the other. Delete the Service that is not needed, or what another controller left on "
     "it: spec.externalIPs, the class or annotation of that controller, and the address in the status"
 )
+OTHER_CLUSTER_NAME: Final = "OtherClusterName"
+"""Reason of a --cluster-name that is not that on the VMs of the Nodes."""
 HELD_SECONDS: Final = 60.0
 """Time without a renewal after which nobody holds a Lease: longer than its duration, as clocks differ."""
 KUBE_VIP_LOCK: Final = "plndr-svcs-lock"
@@ -111,10 +115,9 @@ class Seen(Struct, frozen=True):
     """What the checks look at."""
 
     store: ClusterStore
+    settings: Settings
     clients: tuple[ApiClient, ...] = ()
-    """Those of both clusters; empty if another check looks at them."""
-    lease: str = ""
-    """Name of the Lease of the controller; empty without leader election."""
+    """Those of both clusters; empty if only one object is looked at."""
 
 
 class Fault(Struct, frozen=True):
@@ -142,8 +145,6 @@ class Check(Struct, frozen=True):
 
     reason: str
     """What the faults are called."""
-    title: str
-    """The row of ``preflight``; empty if it has one of its own."""
     find: Callable[[Seen], Iterator[Fault]]
     is_about_services: bool = True
     """Whether the Service controller has to be enabled for it."""
@@ -314,7 +315,7 @@ def _other_leases(seen: Seen) -> Iterator[Fault]:
     """Yield the other Leases that this program holds: two controllers with two Leases write at the same time."""
     for lease in seen.store.leases:
         age = seconds_between(lease.spec.renew_time, seen.store.taken)
-        if lease.metadata.name == seen.lease or age is None or abs(age) > HELD_SECONDS:
+        if lease.metadata.name == seen.settings.leader_election.name or age is None or abs(age) > HELD_SECONDS:
             continue
         if program_of_holder(lease, LEASE_HOLDER):
             cause = f"{lease.spec.holder_identity} holds this Lease, so a second controller writes at the same time"
@@ -398,6 +399,30 @@ def _nodes_with_vms(store: ClusterStore) -> Iterator[tuple[Node, VM]]:
         vm = find_vm(store, node).vm
         if vm is not None:
             yield node, vm
+
+
+def _cluster_names(seen: Seen) -> Iterator[Fault]:
+    """Yield the cluster name if the VMs of the Nodes have the label of another cluster, and none has this one."""
+    name = seen.store.cluster.name
+    labels = {vm.cluster_label for _, vm in _nodes_with_vms(seen.store)} - {""}
+    if not labels or name in labels:
+        return
+    others = sorted(labels)
+    cause = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={abbreviate(others)}"
+    fix = (
+        f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
+        f"made under {name!r} keep their addresses with --former-cluster-names={name}, see explain service"
+    )
+    yield Fault(f"Cluster {name}", cause, fix, State.NONE)
+
+
+def _guessed_networks(seen: Seen) -> Iterator[Fault]:
+    """Yield the Nodes whose network is a guess, whose Event is emitted only once for each."""
+    for node in seen.store.nodes.all():
+        _, plan, _ = node_status(seen.store, node, seen.settings)
+        for event in plan.addresses.events:
+            if event.reason is NodeReason.NETWORK_DEFAULTED:
+                yield Fault(f"Node {node.metadata.name}", event.prose, "", State.NONE)
 
 
 def _of_other_vms(seen: Seen) -> Iterator[Fault]:
@@ -532,36 +557,39 @@ def _hanging_deletions(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, deletion_remedy(load_balancer), State.DELETING, began or "")
 
 
-def faults_in(seen: Seen, namespace: str, *, hints: bool, of_services: bool) -> Iterator[tuple[Check, Fault]]:
+def faults_in(seen: Seen, namespace: str, *, hints: bool) -> Iterator[Line]:
     """Yield what the checks find about Services in a namespace (all for an empty one), and about everything else.
 
-    ``hints``: those checks or the others; ``of_services``: whether the Service controller is enabled.
+    ``hints``: those checks or the others.
     """
+    of_services = SERVICE_CONTROLLER in seen.settings.controllers
     for check in CHECKS:
         if check.is_hint is not hints or (check.is_about_services and not of_services):
             continue
         for fault in check.find(seen):
             if not (namespace and fault.namespace) or namespace == fault.namespace:
-                yield check, fault
+                yield fault.name, ObjectStatus(fault.state, fault.since, (StatusReason(check.reason, fault.text),))
 
 
 CHECKS: Final = (
-    Check("TokenExpires", "", _ending_tokens, is_about_services=False),
-    Check("SecondController", "other leases", _other_leases, is_about_services=False),
-    Check("ClusterNameInUse", "cluster UID", _other_owners, is_hint=True),
-    Check("Orphaned", "orphans", _orphans),
-    Check("NodeAddressPublished", "Service addresses", _node_addresses),
-    Check("AddressInClusterNetwork", "cluster networks", _inside_cluster),
-    Check("AddressInUse", "VM addresses", _of_other_vms),
-    Check("SettingsIgnored", "labels", _labels_as_settings),
-    Check("AddressShownTwice", "repeated addresses", _repeated_addresses),
-    Check("AnnouncingNodeLost", "announcing nodes", _announcing_nodes, is_hint=True),
-    Check("NoEndpoints", "", _without_endpoint, is_hint=True),
-    Check("LoadBalancerNotReady", "load balancers", _not_ready),
-    Check("LoadBalancerDeleting", "deletions", _hanging_deletions),
-    Check("InternalIPInUse", "InternalIPs", _shared_internal_ips, is_about_services=False, is_hint=True),
-    Check("OtherNetwork", "networks", _nodes_elsewhere, is_about_services=False, is_hint=True),
-    Check("OtherNetwork", "pool networks", _pools_elsewhere, is_hint=True),
-    Check("LeftAddresses", "left addresses", _left_addresses, is_about_services=False, is_hint=True),
+    Check("TokenExpires", _ending_tokens, is_about_services=False),
+    Check("SecondController", _other_leases, is_about_services=False),
+    Check(OTHER_CLUSTER_NAME, _cluster_names, is_about_services=False),
+    Check("ClusterNameInUse", _other_owners, is_hint=True),
+    Check("Orphaned", _orphans),
+    Check("NodeAddressPublished", _node_addresses),
+    Check("AddressInClusterNetwork", _inside_cluster),
+    Check("AddressInUse", _of_other_vms),
+    Check("SettingsIgnored", _labels_as_settings),
+    Check("AddressShownTwice", _repeated_addresses),
+    Check("AnnouncingNodeLost", _announcing_nodes, is_hint=True),
+    Check("NoEndpoints", _without_endpoint, is_hint=True),
+    Check("LoadBalancerNotReady", _not_ready),
+    Check("LoadBalancerDeleting", _hanging_deletions),
+    Check("InternalIPInUse", _shared_internal_ips, is_about_services=False, is_hint=True),
+    Check(NodeReason.NETWORK_DEFAULTED, _guessed_networks, is_about_services=False, is_hint=True),
+    Check("OtherNetwork", _nodes_elsewhere, is_about_services=False, is_hint=True),
+    Check("OtherNetwork", _pools_elsewhere, is_hint=True),
+    Check("LeftAddresses", _left_addresses, is_about_services=False, is_hint=True),
 )
 """All checks of the contents of both clusters."""

@@ -83,8 +83,8 @@ class Subject(Struct, frozen=True):
 
     def faults(self, name: str, *, hints: bool) -> tuple[StatusReason, ...]:
         """Return what the table of checks finds about an object."""
-        found = faults_in(Seen(self.clusters.store), "", hints=hints, of_services=True)
-        return tuple(StatusReason(check.reason, fault.text) for check, fault in found if fault.name == name)
+        found = faults_in(Seen(self.clusters.store, self.clusters.settings), "", hints=hints)
+        return tuple(reason for about, fault in found if about == name for reason in fault.reasons)
 
 
 async def _explain(context: CommandContext) -> int:

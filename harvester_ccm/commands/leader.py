@@ -20,6 +20,8 @@ from harvester_ccm.remedies import guest_rbac_hint
 
 _LONGEST_RENEWAL: Final = 60.0
 """Seconds between two renewals by any holder that works, whatever duration it writes into the Lease."""
+NO_LEADER: Final = "NoLeader"
+"""Reason of a Lease that nobody holds, and of what waits for it."""
 LEASE_EXPIRED: Final = "LeaseExpired"
 """Reason of a Lease whose holder does not renew it."""
 OTHER_LEADER: Final = "OtherLeader"
@@ -63,7 +65,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         return None, [(name, ObjectStatus(State.NONE, reasons=(_unreadable(lease),)))]
     if not spec.holder_identity:
         text = f"No replica of the controller leads. {await _obstacle(guest, election, lease)}{_NOT_RECONCILED}"
-        reason = StatusReason("NoLeader", text, PODS_COMMAND)
+        reason = StatusReason(NO_LEADER, text, PODS_COMMAND)
     elif _is_doubtful(lease, election) and lease == before:
         reason = _not_renewed(spec, election, await _obstacle(guest, election, lease))
         since = spec.renew_time or ""

@@ -10,14 +10,13 @@ from typing import Final
 from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, Planned, State
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
-from harvester_ccm.names import NodeReason, Reason
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.decision import NodePlan
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.scope import finalizer_remedy
 
 PlannedNode = tuple[Node, NodePlan, ObjectStatus]
 """A Node with its plan and its status."""
-_GUESSED: Final = NodeReason.NETWORK_DEFAULTED
 _UNMANAGED: Final = "not managed by this controller"
 
 
@@ -63,7 +62,6 @@ def grouped(kind: str, texts: Iterable[tuple[str, str]]) -> Iterator[str]:
 def node_notes(planned: Iterable[PlannedNode]) -> Iterator[str]:
     """Yield the notes about Nodes. Unmanaged ones differ in each text, so they share a note by their reason."""
     unmanaged: dict[str, list[tuple[str, str]]] = {}
-    guesses: list[tuple[str, str]] = []
     for node, plan, status in planned:
         name = node.metadata.name
         if node.metadata.deleting:
@@ -72,9 +70,6 @@ def node_notes(planned: Iterable[PlannedNode]) -> Iterator[str]:
             reason = status.reasons[0]
             unmanaged.setdefault(reason.reason, []).append((name, f"{_condition_of(node)}{reason.message}"))
         yield from _unreported(node, plan)
-        # Its Event is emitted only once for each Node.
-        guesses += [(name, event.prose) for event in plan.addresses.events if event.reason is _GUESSED]
-    yield from grouped("Node", guesses)
     for entries in unmanaged.values():
         yield _unmanaged(entries)
 

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,49 +18,49 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
-from harvester_ccm.commands.checks import CHECKS, SOON, Seen
+from harvester_ccm.commands.checks import OTHER_CLUSTER_NAME, SOON
 from harvester_ccm.commands.clusters import (
     GUEST,
     GUEST_FIX,
     HARVESTER,
     REQUEST_SECONDS,
+    TITLES,
     ClusterStore,
+    Connection,
     Latency,
     guest_is_harvester,
     is_harvester,
-    list_clusters,
     other_version,
     request_or_error,
     rights_in,
     served_resources,
     sign_of_life,
 )
-from harvester_ccm.commands.leader import LEASE_EXPIRED, OTHER_LEADER, read_lease, reports_of_controllers
+from harvester_ccm.commands.leader import NO_LEADER
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, guest_fix, row
-from harvester_ccm.commands.states import Line, StatusReason, node_status
+from harvester_ccm.commands.status import SAME_CLUSTER, Survey, alike, problem_rows, survey
+from harvester_ccm.commands.writes import UNEXPLAINED
 from harvester_ccm.config import Settings
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube import errors, reviews
-from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, LeaseSpec
+from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
 from harvester_ccm.kube.tokens import fixed_token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
-from harvester_ccm.model.event import EventMessage, abbreviate
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import (
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
-    VM_CLUSTER,
     Reason,
 )
-from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
@@ -82,8 +82,11 @@ _FIXES: Final = {
 _decode_version: Final = msgspec.json.Decoder(dict[str, object]).decode
 NAME_CHECK: Final = "cluster name"
 API_CHECK: Final = "API versions"
-_UNUSABLE: Final = frozenset({"credential", API_CHECK})
-"""Checks whose failure means that nothing is known about the contents of the clusters."""
+CONTENT_CHECK: Final = "contents"
+_USUAL: Final = frozenset({NO_LEADER, *UNEXPLAINED})
+"""Reasons that are right before an installation."""
+_FATAL: Final = frozenset({Reason.NOT_ELECTED, OTHER_CLUSTER_NAME, SAME_CLUSTER})
+"""Reasons for which the controller must not be installed or cannot work."""
 DRY_RUN_SECONDS: Final = 5.0
 """Time for the dry run. Longer than a slow server needs, and short for a person: a webhook that hangs may take 30 s."""
 
@@ -103,8 +106,8 @@ Finding = tuple[Result, str, str]
 """Result, detail, and what to do, which is empty if nothing is."""
 
 
-class Check(Struct, frozen=True):
-    """A check of ``preflight``."""
+class Row(Struct, frozen=True):
+    """A row of ``preflight``: a check with its result."""
 
     where: str
     """``flags``, ``harvester``, ``guest`` or ``both``."""
@@ -209,7 +212,7 @@ def permissions_of(cluster: str, settings: Settings) -> list[Permission]:
     return [one for one in PERMISSIONS[cluster] if settings.leader_election.enabled or one.resource is not LEASES]
 
 
-async def check_permissions(client: ApiClient, where: str, settings: Settings, user: str) -> list[Check]:
+async def check_permissions(client: ApiClient, where: str, settings: Settings, user: str) -> list[Row]:
     """Return a check for each kind of object."""
     used = permissions_of(where, settings)
     granted = await asyncio.gather(*(request_or_error(_is_granted(client, where, one, settings)) for one in used))
@@ -217,7 +220,7 @@ async def check_permissions(client: ApiClient, where: str, settings: Settings, u
     checks = []
     for title, pairs in groupby(zip(used, granted, strict=True), key=lambda pair: pair[0].title):
         hint = rbac_hint(client.namespace) if where == HARVESTER else guest_rbac_hint(title)
-        checks.append(Check(where, title, *_judged(list(pairs), f"{who}: {hint}")))
+        checks.append(Row(where, title, *_judged(list(pairs), f"{who}: {hint}")))
     return checks
 
 
@@ -280,7 +283,7 @@ async def _preflight(context: CommandContext) -> int:
     return EXIT_PROBLEMS if failed else EXIT_OK
 
 
-async def _check_clusters(context: CommandContext) -> list[Check]:
+async def _check_clusters(context: CommandContext) -> list[Row]:
     """Return the checks: of the flags, of each cluster, and of what both contain if both respond."""
     checks = _name_checks(context.settings) if context.is_named else []
     latency = Latency()
@@ -289,46 +292,81 @@ async def _check_clusters(context: CommandContext) -> list[Check]:
             found = await asyncio.gather(*(_reach(where, context, latency, stack) for where in (HARVESTER, GUEST)))
             reached = [cluster for _, cluster in found if cluster is not None]
             of_servers = [_check_server(cluster, context.settings, latency) for cluster in reached]
-            content = _check_content(context, *reached) if len(reached) == len(found) else _nothing()
-            *results, of_content = await asyncio.gather(*of_servers, content)
+            *results, of_content = await asyncio.gather(*of_servers, _check_content(context, latency, reached))
     by_cluster = {cluster.where: result for cluster, result in zip(reached, results, strict=True)}
     for where, (of_kubeconfig, _) in zip((HARVESTER, GUEST), found, strict=True):
         checks += [*of_kubeconfig, *by_cluster.get(where, ())]
-    is_usable = all(check.check not in _UNUSABLE or check.result is not Result.FAILED for check in checks)
-    return [*checks, *of_content] if is_usable else checks
+    if any((check.where, check.check) == (GUEST, API_CHECK) for check in checks):
+        # It is a Harvester, in which nothing is right.
+        return checks
+    return [*checks, *of_content]
 
 
-async def _nothing() -> list[Check]:
-    return []
+def _name_checks(settings: Settings) -> list[Row]:
+    checks = [Row("flags", NAME_CHECK, Result.WARNING, text) for text in settings.warnings]
+    return checks or [Row("flags", NAME_CHECK, Result.OK, f"{settings.harvester.cluster_name!r}")]
 
 
-def _name_checks(settings: Settings) -> list[Check]:
-    checks = [Check("flags", NAME_CHECK, Result.WARNING, text) for text in settings.warnings]
-    return checks or [Check("flags", NAME_CHECK, Result.OK, f"{settings.harvester.cluster_name!r}")]
+async def _check_content(context: CommandContext, latency: Latency, reached: Sequence[Reached]) -> list[Row]:
+    """Return the rows of what both clusters contain: what is a problem or a hint of ``status``."""
+    clients = {cluster.where: cluster.client for cluster in reached}
+    if len(clients) < len(TITLES):
+        return []
+    try:
+        found = await survey(context, Connection(clients[GUEST], clients[HARVESTER], latency))
+    except ConfigurationError as error:
+        return [Row("flags", NAME_CHECK, Result.FAILED, problem) for problem in error.problems]
+    except errors.KubeError as error:
+        return [Row("both", CONTENT_CHECK, Result.SKIPPED, f"cannot be read: {error}")]
+    store = found.clusters.store
+    rows = [] if context.is_named else _name_checks(found.clusters.settings)
+    rows.append(Row("both", CONTENT_CHECK, *_summary(store)))
+    problems = list(problem_rows(found.problems, is_away=False))
+    fatal = {*_FATAL, *_of_all_nodes(problems, len(store.nodes))}
+    for same in alike([*problems, *problem_rows(found.hints, is_away=False)]):
+        if same[0]["reason"] not in _USUAL:
+            rows.append(_row_about(same, fatal))
+    return [*rows, Row(GUEST, "leader election", *_check_leader(context.settings, found))]
 
 
-async def _check_content(context: CommandContext, harvester: Reached, guest: Reached) -> list[Check]:
-    """Return the checks of what both clusters contain."""
-    clusters, (lease, of_lease) = await asyncio.gather(
-        list_clusters(context, guest.client, harvester.client), read_lease(context.settings, guest.client)
-    )
-    checks: list[Check] = []
-    if clusters.name_problem:
-        cause, _, reason = clusters.name_problem.partition(": ")
-        checks.append(
-            Check("flags", NAME_CHECK, Result.FAILED, f"not given: {reason}", f"{cause[0].upper()}{cause[1:]}")
-        )
-    elif not context.is_named:
-        checks += _name_checks(clusters.settings)
-    checks += check_content(clusters.store, clusters.settings, is_named=not clusters.name_problem)
-    leader = await check_leader(clusters.settings, guest.client, lease, of_lease)
-    checks.append(Check(GUEST, "leader election", *leader))
-    return checks
+def _of_all_nodes(problems: Sequence[Document], number: int) -> set[str]:
+    """Return the reasons that all Nodes have; ``number`` is that of all."""
+    found = {(problem["object"], problem["reason"]) for problem in problems if problem["object"].startswith("Node ")}
+    counts = Counter(reason for _, reason in found)
+    return {reason for reason, nodes in counts.items() if nodes == number}
+
+
+def _summary(store: ClusterStore) -> Finding:
+    """Return how many objects were read; a cluster without Nodes may be another one."""
+    text = f"{len(store.nodes)} Nodes and {len(store.services)} Services, {len(store.vms)} VMs in Harvester"
+    if not len(store.nodes):
+        return Result.WARNING, f"{text}: the cluster has no Node", "Is this the right cluster?"
+    return Result.OK, text, ""
+
+
+def _row_about(same: Sequence[Document], fatal: Container[str]) -> Row:
+    """Return the row about objects that share a problem."""
+    first = same[0]
+    result = Result.FAILED if first["reason"] in fatal else Result.WARNING
+    names = abbreviate([problem["object"] for problem in same])
+    command = f"Run: {first['command']}" if first["command"] else ""
+    return Row("both", first["reason"], result, f"{names}: {first['message']}", command)
+
+
+def _check_leader(settings: Settings, found: Survey) -> Finding:
+    """Return whether replicas are elected, and which one leads; a Lease with a problem has a row of its own."""
+    if not settings.leader_election.enabled:
+        return Result.WARNING, "off (--leader-elect=false): nothing prevents a second controller", "Remove that flag"
+    if found.lease is None:
+        return Result.SKIPPED, "the Lease cannot be read", ""
+    if found.lease.holder_identity:
+        return Result.OK, f"{found.lease.holder_identity} leads", ""
+    return Result.OK, "no replica leads; before an installation, that is right", ""
 
 
 async def _reach(
     where: str, context: CommandContext, latency: Latency, stack: AsyncExitStack
-) -> tuple[list[Check], Reached | None]:
+) -> tuple[list[Row], Reached | None]:
     """Return the checks of a kubeconfig, and the cluster if its server accepts the credential.
 
     ``stack`` closes the client.
@@ -336,8 +374,8 @@ async def _reach(
     try:
         credentials = _load(where, context)
     except errors.CredentialError as error:
-        return [Check(where, _FILES[where], Result.FAILED, str(error), _FIXES[where])], None
-    file = Check(where, _FILES[where], *_check_file(credentials, where))
+        return [Row(where, _FILES[where], Result.FAILED, str(error), _FIXES[where])], None
+    file = Row(where, _FILES[where], *_check_file(credentials, where))
     client = await stack.enter_async_context(
         ApiClient(credentials, cluster=where, observer=latency.note, timeout=REQUEST_SECONDS)
     )
@@ -358,19 +396,19 @@ def _load(where: str, context: CommandContext) -> Credentials:
     return guest_credentials(context.settings.guest, context.environment)
 
 
-async def _check_server(reached: Reached, settings: Settings, latency: Latency) -> list[Check]:
+async def _check_server(reached: Reached, settings: Settings, latency: Latency) -> list[Row]:
     """Return the checks of a server: those of the permissions only if it is the right one."""
     where = reached.where
     client = reached.client
     credentials = client.credentials
-    credential = Check(where, "credential", *check_credential(credentials, where, reached.user))
+    credential = Row(where, "credential", *check_credential(credentials, where, reached.user))
     of_api, permissions = await asyncio.gather(
         _check_harvester(client, settings) if where == HARVESTER else _check_guest(client),
         check_permissions(client, where, settings, reached.user),
     )
     checks = [
-        Check(where, "server", *_check_answer(reached, latency)),
-        Check(where, "TLS", *_check_tls(credentials)),
+        Row(where, "server", *_check_answer(reached, latency)),
+        Row(where, "TLS", *_check_tls(credentials)),
         credential,
         *of_api[:1],
     ]
@@ -379,23 +417,23 @@ async def _check_server(reached: Reached, settings: Settings, latency: Latency) 
     return [*checks, *permissions, *of_api[1:]]
 
 
-async def _check_guest(client: ApiClient) -> list[Check]:
+async def _check_guest(client: ApiClient) -> list[Row]:
     """Return a check only for a server that cannot be that of a guest cluster."""
     if await is_harvester(client):
-        return [Check(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_FIX)]
+        return [Row(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_FIX)]
     return []
 
 
-async def _check_harvester(client: ApiClient, settings: Settings) -> list[Check]:
+async def _check_harvester(client: ApiClient, settings: Settings) -> list[Row]:
     """Return the checks of Harvester: the API versions first, and what depends on them."""
     cluster = ClusterIdentity.of(settings, client.namespace)
     versions, requested, admission = await asyncio.gather(
         check_versions(client), check_requests(client), check_admission(client, _example(cluster), cluster)
     )
     return [
-        Check(HARVESTER, API_CHECK, *versions),
-        Check(HARVESTER, "requested addresses", *requested),
-        Check(HARVESTER, "webhook", *admission),
+        Row(HARVESTER, API_CHECK, *versions),
+        Row(HARVESTER, "requested addresses", *requested),
+        Row(HARVESTER, "webhook", *admission),
     ]
 
 
@@ -430,7 +468,7 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
     return Result.WARNING, text, "Name the namespace of this cluster's VMs in the context of the cloud-config"
 
 
-def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> Check:
+def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> Row:
     """Return the failed check of a server that cannot be used; for Harvester it has the fix of the Events."""
     row = "server"
     text = str(error)
@@ -452,7 +490,7 @@ def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> 
                 fix = guest_fix(error)
         case errors.ApiError():
             text = f"{credentials.server}: HTTP status {error.answer.status}: {error}"
-    return Check(where, row, Result.FAILED, text, fix)
+    return Row(where, row, Result.FAILED, text, fix)
 
 
 def _check_tls(credentials: Credentials) -> Finding:
@@ -555,99 +593,6 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], clus
             text = f"no load balancer can be created: {response}"
             fix = "Check that Harvester's load balancer controller is installed, with its CustomResourceDefinitions"
     return Result.FAILED, text, fix
-
-
-def check_content(store: ClusterStore, settings: Settings, *, is_named: bool = True) -> Iterator[Check]:
-    """Yield the checks of Nodes and VMs, or why they cannot be read; ``is_named``: the cluster name is known."""
-    error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
-    if error is None:
-        yield Check("both", "Nodes and VMs", *check_nodes(store, is_named=is_named))
-        yield from _check_plans(store, settings)
-    else:
-        yield Check("both", "Nodes and VMs", Result.SKIPPED, f"cannot be read: {error}")
-    if is_named and store.problem(SERVICES, NODES) is None:
-        yield from _check_faults(Seen(store, lease=settings.leader_election.name))
-
-
-def _check_plans(store: ClusterStore, settings: Settings) -> Iterator[Check]:
-    """Yield a warning for each reason in the plans of Nodes with a VM, such as a flag that fits no network of it."""
-    by_reason: dict[str, dict[str, EventMessage]] = {}
-    for node in store.nodes.all():
-        view, plan, _ = node_status(store, node, settings)
-        for event in (plan.waiting, *plan.addresses.events, *plan.events):
-            if view.match.vm is not None and event is not None and event.type == "Warning":
-                by_reason.setdefault(event.reason, {})[node.metadata.name] = event
-    for reason, events in by_reason.items():
-        first = events[min(events)]
-        detail = f"{reason} of {abbreviate(sorted(events))}: {first.cause}"
-        yield Check("both", "Nodes", Result.WARNING, detail, replace(first, cause="").message.lstrip(". "))
-
-
-def _check_faults(seen: Seen) -> Iterator[Check]:
-    """Yield a warning for each row of the table of checks that finds something: the objects, and the first text."""
-    for check in CHECKS:
-        faults = list(check.find(seen)) if check.title else []
-        if faults:
-            found = f"{abbreviate([fault.name for fault in faults])}: {faults[0].cause}"
-            yield Check("both", check.title, Result.WARNING, found, faults[0].fix)
-
-
-def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:
-    """Check that every Node is a VM, and that no VM of a Node has the label of another cluster."""
-    nodes = store.nodes.all()
-    name = store.cluster.name
-    if not nodes:
-        return Result.WARNING, "the cluster has no Node", "Is this the right cluster?"
-    matches = {node.metadata.name: find_vm(store, node) for node in nodes}
-    lost = {node: match.problem for node, match in matches.items() if match.vm is None}
-    if lost:
-        return _without_vm(lost, nodes=len(nodes))
-    others = sorted({match.vm.cluster_label for match in matches.values() if match.vm} - {"", name})
-    if others and is_named:
-        fix = (
-            f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
-            f"made under {name!r} keep their addresses with --former-cluster-names={name}, see explain service"
-        )
-        text = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={abbreviate(others)}"
-        return Result.FAILED, text, fix
-    evidence = sorted({str(match.by) for match in matches.values() if match.by})
-    return Result.OK, f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}", ""
-
-
-def _without_vm(lost: Mapping[str, EventMessage | None], *, nodes: int) -> Finding:
-    """Return the finding about Nodes without a VM, each with its Event; ``nodes`` is the number of all."""
-    first = lost[min(lost)]
-    text = f"{len(lost)} of {nodes} Nodes have no VM: {abbreviate(sorted(lost))}"
-    result = Result.WARNING if len(lost) < nodes else Result.FAILED
-    fix = first.message if first is not None else ""
-    return result, text, fix
-
-
-async def check_leader(
-    settings: Settings, guest: ApiClient, lease: LeaseSpec | None, problems: Sequence[Line]
-) -> Finding:
-    """Check that one replica leads, and that no copy of the controller writes without leading."""
-    election = settings.leader_election
-    name = f"{election.namespace}/{election.name}"
-    if not election.enabled:
-        return Result.WARNING, "off (--leader-elect=false): nothing prevents a second controller", "Remove that flag"
-    for event in await reports_of_controllers(settings, guest):
-        if event.reason == Reason.NOT_ELECTED:
-            return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
-    if problems:
-        return _without_leader(problems[0][1].reasons[0], name, is_readable=lease is not None)
-    return Result.OK, f"{lease.holder_identity} leads" if lease else "", ""
-
-
-def _without_leader(problem: StatusReason, lease: str, *, is_readable: bool) -> Finding:
-    """Return the finding about a Lease that no replica of this controller holds."""
-    if problem.reason == OTHER_LEADER:
-        return Result.WARNING, f"{problem.message}; before a migration, that is right", f"Run: {problem.command}"
-    if problem.reason == LEASE_EXPIRED:
-        return Result.WARNING, problem.message, f"Run: {problem.command}"
-    if not is_readable:
-        return Result.SKIPPED, f"cannot be read: {problem.message}", ""
-    return Result.OK, f"no replica leads; before an installation, that is right (Lease {lease})", ""
 
 
 def _text(checks: Sequence[Document], width: int) -> Iterator[RenderableType]:

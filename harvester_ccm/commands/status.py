@@ -8,17 +8,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.checks import Check, Fault, Seen, faults_in
+from harvester_ccm.commands.checks import Seen, faults_in
 from harvester_ccm.commands.clusters import (
     TITLES,
+    Clusters,
     ClusterStore,
     Connection,
     Latency,
@@ -50,7 +51,7 @@ from harvester_ccm.commands.states import (
     warnings_in,
 )
 from harvester_ccm.commands.writes import FailedWrites, read_failed_writes
-from harvester_ccm.config import SERVICE_CONTROLLER
+from harvester_ccm.kube.builtin import LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.errors import KubeError, NotServed, normalized_message
@@ -65,82 +66,99 @@ ALL_NAMESPACES: Final = switch(
 )
 SEPARATE_ROWS: Final = 3
 """Problems with one cause that have a row each; more share one, although their texts differ."""
+SAME_CLUSTER: Final = "SameCluster"
+"""Reason of a cloud-config that leads to the guest cluster."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
+class Survey(Struct, frozen=True):
+    """What is wrong in both clusters, and whether a replica leads: ``status`` and ``preflight`` are views of it."""
+
+    clusters: Clusters
+    lease: LeaseSpec | None
+    services: list[Planned]
+    nodes: list[PlannedNode]
+    problems: list[Line]
+    hints: list[Line]
+    """What other programs wrote, or may be right: a problem only if the operator says so."""
+
+
+async def survey(context: CommandContext, connection: Connection, namespace: str = "") -> Survey:
+    """Read both clusters and return what is wrong, about Services only in a namespace (all for an empty one).
+
+    Raises what ``read_clusters`` raises.
+    """
+    guest = connection.guest
+    harvester = connection.harvester
+    clusters, (lease, of_lease), about_lease = await asyncio.gather(
+        read_clusters(context, guest, harvester),
+        read_lease(context.settings, guest),
+        reports_of_controllers(context.settings, guest),
+    )
+    store = clusters.store
+    settings = clusters.settings
+    planned = await plan_services(store, store.services.all(), settings, guest, harvester)
+    planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
+    kinds = _kinds_with_writes(planned, planned_nodes)
+    failed = await read_failed_writes(store, guest, kinds, is_led=not of_lease)
+    planned = [_with_failure(entry, failed) for entry in planned]
+    planned = [entry for entry in planned if namespace in ("", entry.service.metadata.namespace)]
+    planned_nodes = [_with_failed_patch(entry, failed) for entry in planned_nodes]
+    seen = Seen(store, settings, (guest, harvester))
+    problems = [
+        *of_lease,
+        *_server_problems(store.harvester_problem, guest, harvester),
+        *_services(planned),
+        *_nodes(planned_nodes),
+        *faults_in(seen, namespace, hints=False),
+    ]
+    hints = [
+        *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
+        *faults_in(seen, namespace, hints=True),
+    ]
+    return Survey(clusters, lease, planned, planned_nodes, problems, hints)
+
+
 async def _status(context: CommandContext) -> int:
-    document = await _read(context)
+    namespace = "" if context.flags[ALL_NAMESPACES.name] else context.flags[NAMESPACE.name]
+    async with open_clusters(context) as connection:
+        found = await survey(context, connection, namespace)
+    document = _document(found, connection, namespace)
     context.output.answer(document, status_text)
     return EXIT_PROBLEMS if document["problems"] else EXIT_OK
 
 
-async def _read(context: CommandContext) -> Document:
-    namespace = "" if context.flags[ALL_NAMESPACES.name] else context.flags[NAMESPACE.name]
-    async with open_clusters(context) as connection:
-        guest = connection.guest
-        harvester = connection.harvester
-        clusters, (lease, of_lease), about_lease = await asyncio.gather(
-            read_clusters(context, guest, harvester),
-            read_lease(context.settings, guest),
-            reports_of_controllers(context.settings, guest),
-        )
-        store = clusters.store
-        settings = clusters.settings
-        planned = await plan_services(store, store.services.all(), settings, guest, harvester)
-        planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
-        kinds = _kinds_with_writes(planned, planned_nodes)
-        failed = await read_failed_writes(store, guest, kinds, is_led=not of_lease)
-    planned = _of_namespace([_with_failure(entry, failed) for entry in planned], namespace)
-    planned_nodes = [_with_failed_patch(entry, failed) for entry in planned_nodes]
+def _document(found: Survey, connection: Connection, namespace: str) -> Document:
+    store = found.clusters.store
+    settings = found.clusters.settings
+    lease = found.lease
     error = store.harvester_problem
-    services = list(_services(planned))
-    nodes = [(f"Node {node.metadata.name}", status) for node, _, status in planned_nodes]
-    find = partial(
-        faults_in,
-        Seen(store, (guest, harvester), settings.leader_election.name),
-        namespace,
-        of_services=SERVICE_CONTROLLER in settings.controllers,
-    )
-    lines = [
-        *of_lease,
-        *_server_problems(error, guest, harvester),
-        *services,
-        *nodes,
-        *_faults(find(hints=False)),
-    ]
     return {
         "cluster": settings.harvester.cluster_name,
         "namespace": store.cluster.namespace,
         "observed": time_text(store.taken),
         "leader": {"identity": lease.holder_identity or "", "since": lease.acquire_time} if lease else None,
-        "guest": _server(guest, connection.latency),
-        "harvester": {**_server(harvester, connection.latency), "problem": str(error or "")},
-        "services": _counts(services),
-        "nodes": _counts(nodes),
-        "problems": list(_problems(lines, is_away=error is not None)),
+        "guest": _server(connection.guest, connection.latency),
+        "harvester": {**_server(connection.harvester, connection.latency), "problem": str(error or "")},
+        "services": _counts(_services(found.services)),
+        "nodes": _counts(_nodes(found.nodes)),
+        "problems": list(problem_rows(found.problems, is_away=error is not None)),
         "notes": [
-            *filter(None, [clusters.name_problem]),
+            *filter(None, [found.clusters.name_problem]),
             *_namespace_notes(store, namespace),
             *_slow_servers(connection),
             *settings.warnings,
             *store.notes,
-            *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
-            *service_notes(planned),
-            *grouped("", ((fault.name, fault.text) for _, fault in find(hints=True))),
-            *node_notes(planned_nodes),
+            *service_notes(found.services),
+            *grouped("", ((name, hint.reasons[0].message) for name, hint in found.hints)),
+            *node_notes(found.nodes),
         ],
     }
 
 
-def _of_namespace(planned: list[Planned], namespace: str) -> list[Planned]:
-    """Return the Services of a namespace; all for an empty one."""
-    return [entry for entry in planned if namespace in ("", entry.service.metadata.namespace)]
-
-
-def _faults(found: Iterable[tuple[Check, Fault]]) -> Iterator[Line]:
-    """Yield the lines about what the table of checks finds."""
-    for check, fault in found:
-        yield fault.name, ObjectStatus(fault.state, fault.since, (StatusReason(check.reason, fault.text),))
+def _nodes(planned: Iterable[PlannedNode]) -> Iterator[Line]:
+    for node, _, status in planned:
+        yield f"Node {node.metadata.name}", status
 
 
 def _namespace_notes(store: ClusterStore, namespace: str) -> Iterator[str]:
@@ -150,7 +168,7 @@ def _namespace_notes(store: ClusterStore, namespace: str) -> Iterator[str]:
         yield f"No Service is in namespace {quoted(namespace)}; there are Services in: {abbreviate(known) or 'none'}"
 
 
-def _reports(events: Iterable[RecordedEvent], now: datetime, since: str) -> Iterator[str]:
+def _reports(events: Iterable[RecordedEvent], now: datetime, since: str) -> Iterator[Line]:
     """Yield what controllers report about themselves, with the age: one that was killed no longer ends it.
 
     ``since``: when the leader began. A process for which an earlier report still holds repeats it.
@@ -160,7 +178,8 @@ def _reports(events: Iterable[RecordedEvent], now: datetime, since: str) -> Iter
             continue
         # The clock of the controller can be ahead of this one.
         elapsed = age(event.last_timestamp, now) or "0s"
-        yield f"{elapsed} ago the controller reported {event.reason}: {event.message}"
+        name = f"{elapsed} ago the controller reported {event.reason}"
+        yield name, ObjectStatus(State.NONE, reasons=(StatusReason(event.reason, event.message),))
 
 
 def _server(client: ApiClient, latency: Latency) -> Document:
@@ -190,7 +209,7 @@ def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiCl
             f"The cloud-config {harvester.credentials.origin} leads to the guest cluster, not to Harvester. Set "
             "--cloud-config to a kubeconfig for Harvester (generate_addon.sh)"
         )
-        yield "Harvester", ObjectStatus(State.NONE, reasons=(StatusReason("SameCluster", text),))
+        yield "Harvester", ObjectStatus(State.NONE, reasons=(StatusReason(SAME_CLUSTER, text),))
         return
     if error is not None:
         yield "Harvester", ObjectStatus(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
@@ -231,7 +250,7 @@ def _counts(lines: Iterable[Line]) -> dict[str, int]:
     return {str(state): found[state] for state in State if found[state]}
 
 
-def _problems(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
+def problem_rows(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
     """Yield what is wrong, the worst states first. That Harvester cannot be read is explained only once."""
     states = list(State)
     for name, verdict in sorted(lines, key=lambda line: (states.index(line[1].state), line[0])):
@@ -293,7 +312,7 @@ def _result(problems: int, *, has_notes: bool) -> str:
 
 def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:
     """Yield a table with the message below each row; objects with the same problem share a row."""
-    alike = _alike(list(problems))
+    rows_of_problems = alike(list(problems))
     rows = [
         {
             "object": same[0]["object"] + (f" and {len(same) - 1} more" if len(same) > 1 else ""),
@@ -302,12 +321,12 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
             "reason": same[0]["reason"],
             "command": same[0]["command"],
         }
-        for same in alike
+        for same in rows_of_problems
     ]
-    yield from table(rows, indent=2, below=[f"{same[0]['message']}{_others(same)}" for same in alike])
+    yield from table(rows, indent=2, below=[f"{same[0]['message']}{_others(same)}" for same in rows_of_problems])
 
 
-def _alike(problems: Sequence[Document]) -> list[list[Document]]:
+def alike(problems: Sequence[Document]) -> list[list[Document]]:
     """Return the problems that share a row: those with one text, and many whose texts differ in names and numbers."""
     causes = [_cause_of(problem) for problem in problems]
     numbers = Counter(causes)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore, request_or_error
 from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, is_recent
+from harvester_ccm.commands.leader import NO_LEADER
 from harvester_ccm.commands.states import ObjectStatus, State, StatusReason
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
@@ -26,7 +27,7 @@ _ABOUT_WRITES: Final = frozenset(
 )
 """Reasons of Events about writes that fail."""
 NOT_LED: Final = StatusReason(
-    "NoLeader", "No replica of the controller leads, so nothing is written; see the problem of the Lease"
+    NO_LEADER, "No replica of the controller leads, so nothing is written; see the problem of the Lease"
 )
 
 
