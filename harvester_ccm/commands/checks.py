@@ -16,7 +16,7 @@ from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReaso
 from harvester_ccm.config import SERVICE_CONTROLLER, Announcer, Settings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.holder import program_of_holder
-from harvester_ccm.kube.tokens import fixed_token_claims
+from harvester_ccm.kube.tokens import fixed_token, token_claims
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
@@ -102,6 +102,11 @@ _UNREACHABLE: Final = "Addresses there may not be reachable"
 _NODE_NETWORK_FIX: Final = (
     "Set the kubelet's --node-ip (RKE2, K3s: node-ip) to the address in {network}, or --management-network={network} "
     "of this controller"
+)
+_SUBNET_FIX: Final = (
+    "kube-vip with ARP announces an address only in the networks of the VMs: give the VMs an interface in the network "
+    f"of that pool, or name another one in annotation {IP_POOL}, delete the Service and create it again. With BGP and "
+    "a route to it, this is right"
 )
 _POOL_NETWORK_FIX: Final = (
     "Set --management-network={network}, or name a pool of that network in annotation "
@@ -507,21 +512,41 @@ def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, _POOL_NETWORK_FIX.format(network=usual))
 
 
-def _ending_tokens(seen: Seen) -> Iterator[Fault]:
-    """Yield the tokens that expire soon."""
+def _subnets_elsewhere(seen: Seen) -> Iterator[Fault]:
+    """Yield the load balancers of a requested pool in whose subnet no VM of a Node has an address.
+
+    A range can be a small part of its network, so 24 bits are compared at most.
+    """
+    texts = {text for instance in own_vmis(seen.store) for nic in instance.interfaces for text in nic.addresses}
+    addresses = [address for address in map(address_in, sorted(texts)) if address is not None]
+    for load_balancer in seen.store.own_load_balancers():
+        subnet = load_balancer.subnet
+        if not load_balancer.spec.ip_pool or subnet is None or not addresses:
+            continue
+        network = subnet.supernet(new_prefix=min(subnet.prefixlen, 24))
+        if not any(address in network for address in addresses):
+            known = abbreviate(list(map(str, addresses)))
+            cause = (
+                f"Address {load_balancer.allocated_ip} of IP pool {load_balancer.allocated_pool} is in {network}, and "
+                f"no VM of a Node has an address there: {known}. {_UNREACHABLE}"
+            )
+            yield _of_load_balancer(load_balancer, cause, _SUBNET_FIX)
+
+
+def _ending_credentials(seen: Seen) -> Iterator[Fault]:
+    """Yield the tokens and client certificates that expire soon."""
     for client in seen.clients:
-        end, account = fixed_token_claims(client.credentials.token)
+        credentials = client.credentials
+        end = credentials.expiry
         # The server rejects one that has expired, and that is the problem then.
         if end is None or not timedelta() < end - seen.store.taken <= SOON:
             continue
         title = TITLES[client.cluster]
-        cause = f"The token for {title} expires on {_day(end)}"
+        what = "client certificate" if credentials.certificate else "token"
+        cause = f"The {what} for {title} expires on {end:%Y-%m-%d %H:%M} UTC"
+        _, account = token_claims(fixed_token(credentials.token))
         fix = credential_hint(client.cluster, account)
         yield Fault(title.removeprefix("the ").capitalize(), cause, fix, State.NONE)
-
-
-def _day(end: datetime) -> str:
-    return f"{end:%Y-%m-%d %H:%M} UTC"
 
 
 def _not_ready(seen: Seen) -> Iterator[Fault]:
@@ -572,7 +597,7 @@ def faults_in(seen: Seen, namespace: str, *, hints: bool) -> Iterator[Line]:
 
 
 CHECKS: Final = (
-    Check("TokenExpires", _ending_tokens, is_about_services=False),
+    Check("TokenExpires", _ending_credentials, is_about_services=False),
     Check("SecondController", _other_leases, is_about_services=False),
     Check(OTHER_CLUSTER_NAME, _cluster_names, is_about_services=False),
     Check("ClusterNameInUse", _other_owners, is_hint=True),
@@ -590,6 +615,7 @@ CHECKS: Final = (
     Check(NodeReason.NETWORK_DEFAULTED, _guessed_networks, is_about_services=False, is_hint=True),
     Check("OtherNetwork", _nodes_elsewhere, is_about_services=False, is_hint=True),
     Check("OtherNetwork", _pools_elsewhere, is_hint=True),
+    Check("OtherNetwork", _subnets_elsewhere, is_hint=True),
     Check("LeftAddresses", _left_addresses, is_about_services=False, is_hint=True),
 )
 """All checks of the contents of both clusters."""

@@ -10,7 +10,6 @@ import stat
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +22,7 @@ from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
-from harvester_ccm.commands.checks import OTHER_CLUSTER_NAME, SOON
+from harvester_ccm.commands.checks import OTHER_CLUSTER_NAME
 from harvester_ccm.commands.clusters import (
     GUEST,
     GUEST_FIX,
@@ -52,7 +51,6 @@ from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
-from harvester_ccm.kube.tokens import fixed_token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
@@ -71,7 +69,7 @@ from harvester_ccm.plan.service.messages import (
     remedy_of_rejection,
 )
 from harvester_ccm.plan.service.request import read_request
-from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, guest_rbac_hint, rbac_hint, remedy_of
+from harvester_ccm.remedies import SLOW_REMEDIES, guest_rbac_hint, rbac_hint, remedy_of
 
 _FILES: Final = {HARVESTER: "cloud-config", GUEST: "kubeconfig"}
 _FIXES: Final = {
@@ -511,13 +509,12 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
     # A mounted Secret is a link that only one pod can see.
     if stat.S_ISREG(mode) and mode & stat.S_IROTH:
         return Result.WARNING, f"{name}; every user of this host can read {credentials.origin}", "Set its mode to 0600"
-    end, account = fixed_token_claims(credentials.token)
+    end = credentials.expiry
     if end is None:
         return Result.OK, name, ""
-    text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"
-    if end - datetime.now(UTC) > SOON:
-        return Result.OK, text, ""
-    return Result.WARNING, f"{text}; it works until then", credential_hint(where, account)
+    what = "client certificate" if credentials.certificate else "token"
+    # What ends soon has a row of its own.
+    return Result.OK, f"{name}, the {what} expires on {end:%Y-%m-%d %H:%M} UTC", ""
 
 
 async def check_versions(client: ApiClient) -> Finding:
@@ -563,19 +560,28 @@ def _example(cluster: ClusterIdentity) -> Document:
     return new_load_balancer(service, read_request(service, read_seen(service)), cluster, {})
 
 
-async def check_admission(harvester: ApiClient, body: Mapping[str, object], cluster: ClusterIdentity) -> Finding:
-    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
-    creation = harvester.check_creation(LOAD_BALANCERS, body, namespace=cluster.namespace)
+async def _dry_run(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> errors.KubeError | None:
     try:
         async with asyncio.timeout(DRY_RUN_SECONDS):
-            response = await request_or_error(creation)
+            return await request_or_error(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))
     except TimeoutError:
-        response = errors.NoResponse(f"no answer within {DRY_RUN_SECONDS:g} s")
+        return errors.NoResponse(f"no answer within {DRY_RUN_SECONDS:g} s")
+
+
+async def check_admission(harvester: ApiClient, body: Mapping[str, object], cluster: ClusterIdentity) -> Finding:
+    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
+    response, existing = await asyncio.gather(
+        _dry_run(harvester, body, cluster.namespace),
+        request_or_error(harvester.get(LOAD_BALANCERS, "preflight", namespace=cluster.namespace)),
+    )
     match response:
         case None:
             return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
         case errors.Forbidden():
             return Result.SKIPPED, "the credential cannot create load balancers, so no dry run is possible", ""
+        case errors.NoResponse() if isinstance(existing, errors.Unreachable):
+            text = f"Harvester responds neither to the dry run nor to a read: {existing}"
+            fix = remedy_of(existing)
         case errors.NoResponse():
             text = f"Harvester can be read but does not respond to the dry run: {response}"
             fix = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"

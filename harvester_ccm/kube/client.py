@@ -429,7 +429,9 @@ class ApiClient:
             error = errors.Unauthorized(
                 error.answer,
                 server=self.credentials.server,
-                credential=credential_text(token, self.credentials.origin, datetime.now(UTC)),
+                credential=credential_text(
+                    token, self.credentials.origin, datetime.now(UTC), self.credentials.certificate
+                ),
                 account=token_claims(token)[1],
             )
         error.cluster = self.cluster

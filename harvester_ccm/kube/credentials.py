@@ -14,6 +14,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -26,7 +27,16 @@ from harvester_ccm.kube.connection import load_certificate, read_bytes
 from harvester_ccm.kube.errors import CredentialError, NotInCluster
 from harvester_ccm.kube.objects import DNS_LABEL
 from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import ExecToken, FileToken, Plugin, TokenSource, checked_token
+from harvester_ccm.kube.tokens import (
+    ExecToken,
+    FileToken,
+    Plugin,
+    TokenSource,
+    certificate_end,
+    checked_token,
+    fixed_token,
+    token_claims,
+)
 from harvester_ccm.redaction import redact_text, sanitize
 
 T = TypeVar("T")
@@ -55,9 +65,17 @@ class Credentials:
     """File of the identity, for messages."""
     files: Mapping[Path, bytes] = field(default_factory=dict, repr=False)
     """Contents of the kubeconfigs and of the certificates and keys that they name; empty for a missing file."""
+    certificate: bytes = field(default=b"", repr=False)
+    """The client certificate in the kubeconfig, as PEM; empty without one."""
     user_agent: str = ""
     """Name and version of the program: API servers record the name as the manager of the fields that it writes. Empty:
     that of the HTTP library."""
+
+    @property
+    def expiry(self) -> datetime | None:
+        """When the token or the client certificate ends that stays until somebody replaces it; None if unknown."""
+        end, _ = token_claims(fixed_token(self.token))
+        return end or certificate_end(self.certificate)
 
     @property
     def weakness(self) -> str:
@@ -147,6 +165,7 @@ def load_credentials(
         namespace=namespace,
         tls=tls,
         token=_token_source(user, cluster.value, tls),
+        certificate=_material(user, "client-certificate", files) or b"",
         tls_server_name=server_name,
         proxy=proxy,
         origin=str(user.path),

@@ -189,21 +189,37 @@ def token_claims(token: str | None) -> tuple[datetime | None, str]:
     return end, account
 
 
-def fixed_token_claims(source: TokenSource) -> tuple[datetime | None, str]:
-    """Return the claims of a token that stays until somebody replaces it; those of an unknown token for a file.
+def fixed_token(source: TokenSource) -> str | None:
+    """Return a token that stays until somebody replaces it.
 
     A file is expected to be rotated before its token expires.
     """
-    return token_claims(None if isinstance(source, FileToken) else source.get())
+    return None if isinstance(source, FileToken) else source.get()
 
 
-def credential_text(token: str, origin: str, now: datetime) -> str:
+def certificate_end(pem: bytes) -> datetime | None:
+    """Return when a client certificate expires; None for none, or for one that cannot be read.
+
+    The library is loaded here: the running program needs it only if a server rejects a certificate.
+    """
+    if not pem:
+        return None
+    from cryptography import x509  # noqa: PLC0415 - see above
+
+    try:
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except ValueError:
+        return None
+
+
+def credential_text(token: str, origin: str, now: datetime, certificate: bytes = b"") -> str:
     """Return the text for a rejected credential; ``token`` is empty for a client certificate."""
-    if not token:
-        return f"the credential in {origin}"
     end, account = token_claims(token)
     owner = f" of ServiceAccount {account}" if account else ""
     text = f"the token{owner} in {origin}"
+    if not token:
+        end = certificate_end(certificate)
+        text = f"the client certificate in {origin}" if certificate else f"the credential in {origin}"
     if end is None:
         return text
     state = "expired on" if end <= now else "is valid until"

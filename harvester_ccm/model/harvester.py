@@ -6,6 +6,7 @@ controller does not know: it is read again before, as a ``WHOLE_LOAD_BALANCERS``
 """
 
 from collections.abc import Mapping
+from ipaddress import IPv4Network
 from typing import Any, Final, Self
 
 import msgspec
@@ -75,6 +76,8 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
 
     ip_pool: str = ""
     ip: str = ""
+    mask: str = ""
+    """Of the subnet of its range."""
 
     def __post_init__(self) -> None:
         """Read an address only: it is published. With any other text, there is no allocation in the pool either."""
@@ -113,6 +116,15 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
     def allocated_pool(self) -> str:
         """The pool of the allocated address; empty for DHCP or without an address."""
         return self.status.allocated_address.ip_pool if self.status.allocated_address else ""
+
+    @property
+    def subnet(self) -> IPv4Network | None:
+        """The subnet of the pool's range; None if Harvester does not show it."""
+        mask = self.status.allocated_address.mask if self.status.allocated_address else ""
+        try:
+            return IPv4Network(f"{self.allocated_ip}/{mask}", strict=False)
+        except ValueError:
+            return None
 
     @property
     def address(self) -> str:

@@ -107,6 +107,21 @@ def chosen_for(network: str) -> Json:
     return one
 
 
+def of_named_pool(mask: str) -> Json:
+    """Return a load balancer whose Service names its pool; ``mask`` is that of the pool's range."""
+    one = balancer()
+    one["spec"]["ipPool"] = "lan"
+    one["status"]["allocatedAddress"]["mask"] = mask
+    return one
+
+
+def in_another_subnet() -> list[Json]:
+    """Return a Node with its VM."""
+    node, machine, _ = objects.working_node()
+    node["status"]["addresses"][0]["address"] = "10.0.4.5"
+    return [node, machine, objects.instance("w1", ("eth0", "default/lan", ["10.0.4.5"]))]
+
+
 STORAGE = ("eth0", "default/storage", ["10.0.0.5"])
 VM_OF_NODE = objects.working_node()[1:]
 FAULTS: Final[dict[str, tuple[Row, str, str]]] = {
@@ -213,6 +228,10 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
     "pool chosen for another network": (
         [served(), chosen_for("default/storage"), *in_networks("w1", 5)],
         "LoadBalancer demo-shop-web-df804e86: Harvester chose IP pool lan for network default/storage, that of",
+    ),
+    "named pool of another network": (
+        [served(), of_named_pool("255.255.255.0"), *in_another_subnet()],
+        "LoadBalancer demo-shop-web-df804e86: Address 10.0.0.7 of IP pool lan is in 10.0.0.0/24, and no VM of a",
     ),
     "network that nothing but the order of interfaces selects": (
         [*objects.working_node()[:2], objects.instance("w1", STORAGE, ("eth1", "default/lan", ["192.0.2.5"]))],
@@ -325,6 +344,8 @@ NO_FAULTS: Final[dict[str, Row]] = {
         *of_vms([]),
         objects.instance("of-another-cluster", ("eth0", "default/lan", ["10.0.0.9"])),
     ],
+    "named pool in the network of the Nodes": [of_named_pool("255.255.248.0"), *in_another_subnet()],
+    "named pool that is a part of the network": [of_named_pool("255.255.255.252")],
     "device of another network": [*in_networks("w1", 5), *in_networks("w2", 6)],
 }
 
@@ -355,9 +376,9 @@ def test_hint_is_a_note_of_status_and_a_warning_of_preflight(
 
 
 def warnings(run: Runner, flags: list[str], reason: str = "") -> list[str]:
-    """Return the texts of the warnings of ``preflight``, those with a reason if it is given."""
+    """Return the texts of the warnings and failures of ``preflight``, those with a reason if it is given."""
     checks = run("preflight", "-o", "json", *flags).document["checks"]
-    return [one["detail"] for one in checks if one["result"] == "warning" and reason in ("", one["check"])]
+    return [one["detail"] for one in checks if one["result"] != "ok" and reason in ("", one["check"])]
 
 
 def test_services_of_a_controller_that_is_switched_off_have_no_fault(run: Runner, serve: ClusterServer) -> None:

@@ -20,7 +20,7 @@ from harvester_ccm.commands.preflight import (
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.errors import KubeError, NoResponse, Unreachable
+from harvester_ccm.kube.errors import KubeError, NoResponse, TimedOut, Unreachable
 from harvester_ccm.kube.reviews import Review, ReviewStatus
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity
@@ -106,12 +106,24 @@ async def test_dry_run_that_hangs_has_failed_soon() -> None:
         async def check_creation(self, *_arguments: object, **_names: object) -> None:
             await asyncio.sleep(30)
 
+        async def get(self, *_arguments: object, **_names: object) -> None:
+            raise refused(404, "NotFound", "not found")
+
     began = asyncio.get_running_loop().time()
     found = await check_admission(cast("ApiClient", Hanging()), objects.balancer(), DEMO)
     assert asyncio.get_running_loop().time() - began == pytest.approx(DRY_RUN_SECONDS)
     assert found[0] is Result.FAILED
     assert "does not respond to the dry run: no answer within 5 s" in found[1]
     assert "pods of harvester-load-balancer-webhook" in found[2]
+
+
+async def test_webhook_is_not_suspected_while_reads_hang_as_well() -> None:
+    server = MemoryServer()
+    server.fault = lambda call: NoResponse("no answer within 35 s") if call.is_write else TimedOut("no answer")
+    client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
+    found = await check_admission(client, objects.balancer(), DEMO)
+    assert found[1] == "Harvester responds neither to the dry run nor to a read: no answer"
+    assert found[2].startswith("On each management node of Harvester, run kubectl get --raw /readyz")
 
 
 @pytest.mark.parametrize(("error", "result", "fix"), RESPONSES.values(), ids=RESPONSES.keys())

@@ -1,9 +1,12 @@
 """Claims of bearer tokens: expiry and ServiceAccount."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from devenv.pki import Authority
 from harvester_ccm.kube.tokens import credential_text, token_claims
 from tests.support.offline import json_web_token
 
@@ -38,3 +41,10 @@ def test_other_tokens_have_no_claims(token: str) -> None:
     assert token_claims(token) == (None, "")
     assert credential_text(token, "/cc", NOW) == "the token in /cc"
     assert credential_text("", "/cc", NOW) == "the credential in /cc"
+
+
+def test_end_of_a_client_certificate_is_named(tmp_path: Path) -> None:
+    certificate = Authority("test", tmp_path).issue_client("me", "me").certificate.read_bytes()
+    ended = credential_text("", "/cc", NOW + timedelta(days=10000), certificate)
+    assert re.fullmatch(r"the client certificate in /cc, which expired on 20\d\d-\d\d-\d\d \d\d:\d\d UTC", ended)
+    assert credential_text("", "/cc", NOW, b"no certificate") == "the client certificate in /cc"
