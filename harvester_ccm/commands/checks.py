@@ -113,6 +113,8 @@ _POOL_NETWORK_FIX: Final = (
     f"{IP_POOL}; then delete the Service and create it again"
 )
 NO_ENDPOINT: Final = "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then"
+_UNSERVED: Final = "None of its endpoints is ready, so nothing answers at the address"
+_UNSERVED_FIX: Final = "Check its Pods: readiness probe, log and events"
 NO_ENDPOINT_FIX: Final = "Check its Pods and its selector, or without a selector its EndpointSlice"
 
 
@@ -382,12 +384,14 @@ def _node_with_hostname(store: ClusterStore, name: str) -> Node | None:
 
 def _without_endpoint(seen: Seen) -> Iterator[Fault]:
     """Yield the Services that a node announced, and that have no endpoint any more; those that none did have a plan."""
-    for service in seen.store.services.all():
-        endpoints = seen.store.endpoints.get(service.metadata.key)
-        if endpoints is None or endpoints.reading is not Reading.MISSING:
-            continue
-        if _announcing_node(service, seen.store.cluster):
+    store = seen.store
+    for service in store.services.all():
+        endpoints = store.endpoints.get(service.metadata.key)
+        is_missing = endpoints is not None and endpoints.reading is Reading.MISSING
+        if is_missing and _announcing_node(service, store.cluster):
             yield _of_service(service, NO_ENDPOINT, NO_ENDPOINT_FIX)
+        elif service.metadata.key in store.unserved:
+            yield _of_service(service, _UNSERVED, _UNSERVED_FIX)
 
 
 def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:

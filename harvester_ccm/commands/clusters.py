@@ -168,6 +168,8 @@ class ClusterStore:
         """The IP pools in which Services request an address, if they were read."""
         self.endpoints: dict[str, Endpoints] = {}
         """The endpoints of a Service by its key, if they were read."""
+        self.unserved: set[str] = set()
+        """Keys of the Services that have endpoints, none of which serves."""
         self.leases: Sequence[Lease] = ()
         """Those beside the Lease of the controller; empty if they cannot be listed, as in its pod."""
         self.service_cidrs: Sequence[str] = ()
@@ -214,14 +216,15 @@ class ClusterStore:
         found = await request_or_error(guest.list(ENDPOINT_SLICES, namespace=namespace, params=params))
         if is_needed:
             self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
-        slices = _slices_by_service(found)
+        by_service = {} if isinstance(found, KubeError) else _slices_by_service(found.items)
         for service in services:
-            self.endpoints[service.metadata.key] = self._endpoints_of(service, slices)
-
-    def _endpoints_of(self, service: Service, slices: "_Slices") -> Endpoints:
-        if isinstance(slices, KubeError):
-            return Endpoints(Reading.UNREADABLE, math.inf)
-        return Endpoints(reading_of(slices.get(service.metadata.key, ()), service), math.inf)
+            key = service.metadata.key
+            slices = by_service.get(key, [])
+            reading = Reading.UNREADABLE if isinstance(found, KubeError) else reading_of(slices, service)
+            self.endpoints[key] = Endpoints(reading, math.inf)
+            endpoints = [endpoint for one in slices for endpoint in one.endpoints or ()]
+            if endpoints and not any(endpoint.is_serving for endpoint in endpoints):
+                self.unserved.add(key)
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""
@@ -261,15 +264,10 @@ def rights_in(answer: ReviewStatus | Page[Any] | KubeError | None) -> PoolRights
     return PoolRights(are_known=not isinstance(answer, KubeError) or isinstance(answer, REFUSALS))
 
 
-_Slices = Mapping[str, Sequence[EndpointSlice]] | KubeError
-"""EndpointSlices by the key of their Service, or why they cannot be read."""
-
-
-def _slices_by_service(found: Page[EndpointSlice] | KubeError) -> _Slices:
-    if isinstance(found, KubeError):
-        return found
+def _slices_by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[EndpointSlice]]:
+    """Return EndpointSlices by the key of their Service."""
     by_service: dict[str, list[EndpointSlice]] = {}
-    for endpoint_slice in found.items:
+    for endpoint_slice in slices:
         meta = endpoint_slice.metadata
         by_service.setdefault(f"{meta.namespace}/{meta.label(SERVICE_LABEL)}", []).append(endpoint_slice)
     return by_service

@@ -115,6 +115,13 @@ def of_named_pool(mask: str) -> Json:
     return one
 
 
+def not_serving() -> Json:
+    """Return the EndpointSlice of a Service whose Pod fails its readiness probe."""
+    one = objects.endpoint_slice()
+    one["endpoints"][0]["conditions"] = {"ready": False, "serving": False, "terminating": False}
+    return one
+
+
 def in_another_subnet() -> list[Json]:
     """Return a Node with its VM."""
     node, machine, _ = objects.working_node()
@@ -240,6 +247,10 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
     "Service without an endpoint": (
         [served(), balancer(), *objects.working_node(), objects.endpoint_slice("other")],
         "Service shop/web: The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address",
+    ),
+    "Service whose Pods are not ready": (
+        [served(), balancer(), *objects.working_node(), not_serving()],
+        "Service shop/web: None of its endpoints is ready, so nothing answers at the address. Check its Pods",
     ),
     "load balancer of another cluster of this name": (
         [of_another_cluster()],
