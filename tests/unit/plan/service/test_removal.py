@@ -212,6 +212,27 @@ STAYS: dict[str, World] = {
         served(kind="ClusterIP", deleting=True, annotations={KUBE_VIP_HOST: "n1"}), (allocated(),)
     ),
     "another class, its load balancer is gone": World(served(**OTHER_CLASS)),
+    "another class: the end, the address was withdrawn": World(
+        service(ours=True, annotations=WITHDRAWN, **OTHER_CLASS), (allocated(deleting=True),)
+    ),
+    "type ClusterIP: the end, with the address of another program": World(
+        service(kind="ClusterIP", ours=True, address="10.0.0.9", annotations=WITHDRAWN), (allocated(deleting=True),)
+    ),
+    "type ClusterIP: the end, a Service of the Go provider": World(
+        served(kind="ClusterIP", condition=False, recorded=False, annotations=WITHDRAWN), (allocated(deleting=True),)
+    ),
+    "type ClusterIP, no finalizer, kept from kube-vip, which has noted its node": World(
+        service(kind="ClusterIP", annotations={**SUPPRESSED, KUBE_VIP_HOST: "n1"})
+    ),
+    "type ClusterIP, no finalizer, with an address and the record": World(
+        service(kind="ClusterIP", address=ADDRESS, annotations={**WITHDRAWN, **record_of(Step.WITHDRAWN)})
+    ),
+    "type ClusterIP, no finalizer, with an address and the condition": World(
+        with_condition(service(kind="ClusterIP", address=ADDRESS, annotations=WITHDRAWN))
+    ),
+    "type ClusterIP, no finalizer, kept from kube-vip, with the address of another program": World(
+        service(kind="ClusterIP", address="10.0.0.9", annotations=SUPPRESSED)
+    ),
 }
 
 
@@ -239,6 +260,11 @@ def test_address_that_stays_announced_is_named_with_its_node() -> None:
     assert event.message.startswith("kube-vip up to 1.2.3 does not withdraw")
     assert f"{ADDRESS} may stay up on node n1 until kube-vip restarts" in event.message
     assert event.subject == "n1"
+    made = plan(service(kind="ClusterIP", ours=True, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"}))
+    assert (
+        "1.2.3 does not withdraw an address when a Service is no longer of type LoadBalancer: its address may"
+        in (messages(made, Reason.STILL_ANNOUNCED)[0])
+    )
 
 
 def test_deletion_that_does_not_end_names_the_pool() -> None:

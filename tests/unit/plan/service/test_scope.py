@@ -7,11 +7,18 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER
-from harvester_ccm.plan.service.scope import Role, may_be_ours
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    LOAD_BALANCER_CLASS,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.announcing.record import Step
+from harvester_ccm.plan.service.scope import Role, is_handled, may_be_ours, primaries_of
 from tests.support.builders import ADDRESS, CLASS_ONLY, CLUSTER, SUPPRESSED, allocated, served, service
 from tests.unit.plan.service.outcomes import differing
-from tests.unit.plan.service.snapshots import plan, short_write, snapshot_of
+from tests.unit.plan.service.snapshots import plan, record_of, short_write, snapshot_of
 
 OWN_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 OTHER_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
@@ -54,6 +61,11 @@ ROWS: dict[str, Row] = {
         NONE,
     ),
     "deleted": (service(**DELETED), NONE),
+    "deleted, no finalizer": (service(deleting=True), NONE),
+    "ClusterIP, the record, another client removed the finalizer": (
+        service(kind="ClusterIP", annotations=record_of(Step.SHOWN)),
+        NONE,
+    ),
     "deleted, other finalizers": (service(deleting=True, finalizers=["example.com/keep"]), NONE),
     "deleted, suppressed, other finalizers": (service(deleting=True, finalizers=["example.com/keep"], **IGNORED), NONE),
     "deleted, another class": (service(**DELETED, **OTHER_CLASS), NONE),
@@ -141,6 +153,27 @@ def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -
         assert "kube-vip.harvesterClass" in note.message
         assert "env lb_class_name" in note.message
     assert snapshot_of(ignored, cluster=CLASS_ONLY).scope.event is None
+
+
+KNOWN: dict[str, tuple[Service, bool, bool]] = {
+    "new": (service(), True, True),
+    "another class": (service(**OTHER_CLASS), False, False),
+    "deleted, condition, another client removed the finalizer": (without_finalizer(served(deleting=True)), True, True),
+    "another class, finalizer": (service(**OTHER_CLASS, ours=True, recorded=False), False, True),
+}
+"""Whether this controller handles a Service, and may manage it, as far as the Service itself shows it."""
+
+
+@pytest.mark.parametrize(("concerned", "handled", "may_be"), KNOWN.values(), ids=KNOWN.keys())
+def test_what_a_service_itself_shows(concerned: Service, *, handled: bool, may_be: bool) -> None:
+    assert is_handled(concerned, CLUSTER) is handled
+    assert may_be_ours(concerned, CLUSTER) is may_be
+
+
+def test_primaries_are_that_of_the_annotation_and_that_of_the_label() -> None:
+    assert primaries_of(service()) == frozenset()
+    named = service(annotations={PRIMARY_SERVICE: "shop/next"}, labels={PRIMARY_SERVICE_LABEL: "shop.front"})
+    assert primaries_of(named) == {"shop/next", "shop/front"}
 
 
 def test_deleted_service_names_the_finalizers_of_others() -> None:
