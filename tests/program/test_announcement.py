@@ -8,9 +8,7 @@ import pytest
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES
 from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
 )
 from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, RECEIPT_SECONDS
 from tests.support.builders import CLUSTER, endpoint_slice
@@ -19,7 +17,6 @@ from tests.support.memory_server import Call, document_of, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
 
 KUBE_VIP: Final = "--announcer=kube-vip"
-AUTO: Final = "--announcer=auto"
 JUDGED: Final = RECEIPT_SECONDS + 5.0
 """Time after which everything must be said."""
 ADDRESS: Final = "10.0.0.2"
@@ -74,9 +71,6 @@ def normal(program: Program, name: str, reason: str) -> list[str]:
         for event in program.guest.events()
         if event["type"] == "Normal" and event["reason"] == reason and event["involvedObject"]["name"] == name
     ]
-
-
-IGNORED: Final = {"kube-vip.io/ignore": "true"}
 
 
 @pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
@@ -144,45 +138,3 @@ async def test_api_server_that_is_not_available_is_no_answer(error: KubeError) -
         assert shown(program)[:2] == ("False", "Announcing")
         await asyncio.sleep(90)
         assert shown(program)[:2] == ("False", "AddressNotAnnounced")
-
-
-@pytest.mark.parametrize("has_endpoint", [False, True], ids=["explained", "not announced"])
-@jumping_time
-async def test_condition_stays_over_a_restart(*, has_endpoint: bool) -> None:
-    program = new_program(KUBE_VIP)
-    program.create("web")
-    if has_endpoint:
-        start_pod(program)
-    async with program.live():
-        await asyncio.sleep(JUDGED)
-    before = program.condition()
-    assert before["status"] == ("False" if has_endpoint else "True")
-    assert before["message"] != USUAL
-    writes = len(program.guest.writes("/services/"))
-    for seconds in (10, RECEIPT_SECONDS - 5, 2 * JUDGED):
-        async with program.live():
-            await asyncio.sleep(seconds)
-    assert program.condition() == before
-    assert len(program.guest.writes("/services/")) == writes
-    assert not program.guest.writes(ENDPOINT_SLICES.plural), "no touch"
-
-
-@pytest.mark.parametrize("flag", [KUBE_VIP, AUTO])
-@jumping_time
-async def test_address_that_a_user_has_kube_vip_ignore_after_the_announcement(flag: str) -> None:
-    program = new_program(flag)
-    program.create("web")
-    start_pod(program)
-    async with program.live():
-        await asyncio.sleep(5)
-        announce(program)
-        await asyncio.sleep(5)
-        program.change(metadata={"annotations": IGNORED})
-        await asyncio.sleep(JUDGED)
-        status, _, message = shown(program)
-        assert status == "True"
-        assert "until it restarts" in message
-        assert program.annotations()[KUBE_VIP_IGNORE] == "true", "it is the user's"
-        assert program.annotations()[KUBE_VIP_ADDRESSES] == ADDRESS, "nothing is withdrawn"
-        program.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
-        await is_announced(program)

@@ -1,21 +1,18 @@
 """The VMs behind VM load balancers follow the Nodes of the cluster."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from harvester_ccm.controllers.wake import BACKENDS_SECONDS
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, UNINITIALIZED_TAINT, VM_CLUSTER, WORKLOAD_TYPE
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, WORKLOAD_TYPE
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, refused
 from tests.support.program_world import Harvester, Program, guest_server
-
-OTHER_CLUSTER: Final = {"labels": {VM_CLUSTER: "other"}}
-NEW: Final = {"taints": [{"key": UNINITIALIZED_TAINT, "effect": "NoSchedule"}]}
 
 
 class World(Program):
@@ -59,28 +56,6 @@ async def test_backends_follow_the_nodes() -> None:
         assert world.selected == ["vm-a", "vm-b"], "Harvester checks the health of the backends"
         world.put_node("vm-b", {EXCLUDE_NODE_LABEL: "true"})
         await asyncio.sleep(2 * BACKENDS_SECONDS)
-        assert world.selected == ["vm-a"]
-
-
-UNMATCHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a VM of another cluster has its name": ({}, OTHER_CLUSTER),
-    "a VM of another cluster has the name of a new Node": (NEW, OTHER_CLUSTER),
-    "provider ID of another provider": ({"providerID": "aws:///eu/i-1"}, {}),
-    "its VM was deleted": ({"providerID": "harvester://deleted"}, OTHER_CLUSTER),
-    "no VM has its name": ({}, {"name": "vm-z"}),
-}
-
-
-@pytest.mark.parametrize(("spec", "vm"), UNMATCHED.values(), ids=UNMATCHED.keys())
-@jumping_time
-async def test_vm_that_is_not_certainly_the_one_of_a_node_gets_no_traffic(
-    spec: dict[str, Any], vm: dict[str, Any]
-) -> None:
-    world = World()
-    world.put_vm(**{"name": "n6", **vm})
-    world.put_node("n6", **spec)
-    async with world.live():
-        await asyncio.sleep(60)
         assert world.selected == ["vm-a"]
 
 

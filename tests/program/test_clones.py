@@ -208,22 +208,3 @@ async def test_credential_for_another_cluster_ends_the_process() -> None:
             await asyncio.sleep(RELIST_SECONDS[1] + 60)
             assert prod.exit_code == 1
     assert destructive(harvester.calls) == []
-
-
-@jumping_time
-async def test_restored_guest_cluster_is_still_the_same_cluster() -> None:
-    harvester = Harvester()
-    prod = Program(guest_server(), harvester, "prod")
-    await with_addresses(harvester, prod, "web")
-    restored = copy_of(prod.guest)
-    prod.create("after-the-snapshot")
-    async with prod.live():
-        await asyncio.sleep(60)
-        prod.guest.version += 1000
-        prod.guest.change(SERVICES, "shop/web", {"metadata": {"labels": {"a": "b"}}})
-        await asyncio.sleep(60)
-        redirect(prod, restored)
-        restored.fault = None
-        restored.version = 500
-        await asyncio.sleep(600)
-        assert prod.exit_code is None

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from harvester_ccm.controllers.creation_gate import RESPONSE_SECONDS
-from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
 from harvester_ccm.kube.errors import KubeError, Unreachable
-from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME
 from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
 from harvester_ccm.plan.service.allocation.state import is_in_progress
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from tests.support.builders import service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
-from tests.support.program_world import Program, guest_server, with_machines, with_nodes
+from tests.support.program_world import Program, guest_server
 from tests.support.waiting import wait_for
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.9"
@@ -198,22 +197,6 @@ async def test_load_balancer_without_response_delays_the_others_for_a_limited_ti
         assert not world.address("web-001")
 
 
-@jumping_time
-async def test_changes_of_a_load_balancer_do_not_extend_its_time() -> None:
-    harvester = SlowHarvester()
-    harvester.ignores = lambda service: service == "web-000"
-    world = World(with_machines(harvester), with_nodes(guest_server()))
-    async with world.live():
-        world.put(service("web-000", uid="uid-of-web-000", annotations={WORKLOAD_TYPE: "vm"}))
-        await wait_for(world.balancers, 5, what="the first load balancer")
-        world.create(*names(3)[1:])
-        for second in range(int(RESPONSE_SECONDS) + 5):
-            excluded = "true" if second % 2 else None
-            world.guest.change(NODES, "node-0", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: excluded}}})
-            await asyncio.sleep(1)
-        assert all(map(world.address, names(3)[1:])), world.balancers()
-
-
 @pytest.mark.parametrize("delay", [0.002, 1.0], ids=["at once", "after the caches are synced"])
 @jumping_time
 async def test_creation_of_a_former_process_counts(delay: float) -> None:
@@ -309,55 +292,3 @@ async def test_allocation_that_harvester_retries_delays_the_others_for_a_limited
         await asyncio.sleep(RESPONSE_SECONDS)
         assert not any(map(world.address, names(4)))
         await world.addresses(*names(4)[2:], within=RESPONSE_SECONDS + 3)
-
-
-@pytest.mark.parametrize("removal", ["deletion", "type"])
-@jumping_time
-async def test_no_load_balancer_is_created_for_a_queued_service_that_is_removed(removal: str) -> None:
-    world = World()
-    async with world.live():
-        world.create(*names(20))
-        await wait_for(lambda: len(world.balancers()) == 3, 60)
-        queued = [name for name in names(20) if name not in world.balancers()][:5]
-        for name in queued:
-            if removal == "deletion":
-                world.guest.delete(SERVICES, f"shop/{name}")
-            else:
-                world.change(name, spec={"type": "ClusterIP"})
-        rest = [name for name in names(20) if name not in queued]
-        await world.addresses(*rest, within=20)
-        assert sorted(world.balancers()) == sorted(world.harvester.processed) == rest
-
-
-@jumping_time
-async def test_hanging_webhook_is_the_only_cause_that_waiting_services_report() -> None:
-    world = World()
-    async with world.live():
-        hangs = refused(500, "InternalError", AWAY)
-        world.harvester.fault = lambda call: hangs if call.verb == "POST" and "loadbalancers" in call.path else None
-        world.harvester.delay = lambda call: 10.0 if call.verb == "POST" else 0.002
-        world.create(*names(3))
-        await asyncio.sleep(300)
-        conditions = [world.service(name)["status"]["conditions"][0] for name in names(3)]
-        warnings = {text for name in names(3) for text in world.warnings(name)}
-    assert {(one["reason"], one["message"]) for one in conditions} == {("HarvesterUnavailable", *warnings)}
-    assert len(warnings) == 1
-
-
-@jumping_time
-async def test_failed_creations_are_retried_within_30_s_after_an_outage_one_at_a_time() -> None:
-    world = World()
-    async with world.live():
-        away = refused(500, "InternalError", AWAY)
-        world.harvester.fault = lambda call: away if call.verb == "POST" else None
-        for name in names(10):
-            # Each with a backoff at another time.
-            world.create(name)
-            await asyncio.sleep(13)
-        await asyncio.sleep(200)
-        failed = len(world.harvester.writes())
-        world.harvester.fault = None
-        await world.addresses(*names(10), within=MAX_BACKOFF_SECONDS + 6)
-        assert world.harvester.max_pending == 1
-        await asyncio.sleep(1)
-        assert len(world.harvester.writes()) - failed == 20

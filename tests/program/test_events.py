@@ -7,10 +7,10 @@ import pytest
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.events import BURST, REFILL_SECONDS, REPEAT_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
-from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.names import IPAM
 from tests.support.clock import jumping_time
-from tests.support.conflicts import NODE, SERVICE, ConflictWorld
+from tests.support.conflicts import SERVICE, ConflictWorld
 from tests.support.memory_server import refused
 from tests.support.program_world import Harvester, Program, guest_server
 
@@ -28,19 +28,6 @@ async def test_warning_of_a_service_is_emitted_by_a_resync_when_its_token_bucket
         emitted = len(world.warnings("web"))
         await asyncio.sleep(2 * REPEAT_SECONDS)
         assert len(world.warnings("web")) == emitted
-
-
-@jumping_time
-async def test_warning_of_a_node_is_emitted_by_a_resync_when_its_token_bucket_was_empty() -> None:
-    world = ConflictWorld()
-    async with world.at_rest():
-        for number in range(BURST + 5):
-            annotations = {ADDITIONAL_INTERNAL_IPS: f"wrong-{number}"}
-            world.guest.change(NODES, NODE, {"metadata": {"annotations": annotations}})
-            await asyncio.sleep(6)
-        assert not any(f"wrong-{number}" in text for text in world.warnings(NODE))
-        await asyncio.sleep(REFILL_SECONDS + RESYNC_SECONDS)
-        assert any(f"wrong-{number}" in text for text in world.warnings(NODE))
 
 
 OUTAGES = {"credential rejected": refused(401, "Unauthorized", "Unauthorized"), "unreachable": Unreachable("no route")}

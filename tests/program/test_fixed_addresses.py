@@ -202,41 +202,6 @@ async def test_service_waits_for_an_address_in_use_and_gets_it_when_a_load_balan
 
 
 @jumping_time
-async def test_address_that_another_namespace_frees_is_found_with_the_resync() -> None:
-    harvester = PooledHarvester()
-    harvester.book(WANTED, "others/lb")
-    program = start(harvester)
-    program.put(service(**requesting()))
-    async with program.live():
-        await asyncio.sleep(60)
-        assert program.condition()["reason"] == "AddressInUse"
-        harvester.release("others/lb")
-        await asyncio.sleep(650)
-        assert program.address() == WANTED
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-@jumping_time
-async def test_service_that_waits_does_not_hold_up_others(*, restarts: bool) -> None:
-    harvester = PooledHarvester()
-    harvester.book(WANTED, "others/lb")
-    program = start(harvester)
-    program.put(service(**requesting()))
-    async with program.live():
-        await asyncio.sleep(60)
-        if not restarts:
-            program.create("api")
-            await asyncio.sleep(10)
-            assert program.address("api")
-    if restarts:
-        async with program.live():
-            program.create("api")
-            await asyncio.sleep(60)
-            assert (program.address("api") != "", program.condition()["reason"]) == (True, "AddressInUse")
-            assert len(program.warnings()) == 2, "one of each process"
-
-
-@jumping_time
 async def test_pool_that_changes_meanwhile_is_read_again() -> None:
     harvester = PooledHarvester()
     program = start(harvester)

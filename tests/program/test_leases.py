@@ -6,15 +6,12 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.kube.write_limit import WRITE_BURST, WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     IPAM,
     LB_SERVICE_NAME,
     PRIMARY_SERVICE,
-    RESYNC_TRIGGER,
-    WORKLOAD_TYPE,
 )
 from tests.simulation.kubevip import LEASES, NODE, KubeVip
 from tests.simulation.loop import SeededLoop
@@ -187,20 +184,6 @@ async def test_kube_vip_notes_a_lease_after_another_address(writes: int, version
     assert "first: DHCPLeasePending" not in world.reasons()
 
 
-@pytest.mark.parametrize("seconds", [1, 4, 7, 10, 13, 20, 40, 60, 90, 120])
-@jumping_time
-async def test_second_lease_is_announced_however_late_the_dhcp_server_answers(seconds: int) -> None:
-    world = World()
-    await _moved_to_second_lease(world)
-    world.kube_vip.stop_dhcp(float(seconds))
-    async with world.live():
-        await asyncio.sleep(9000)
-        assert _is_served_by_lease(world)
-    patches = [call for call in world.guest.calls if call.verb == "PATCH" and "/endpointslices/" in call.path]
-    values = [call.body["metadata"]["annotations"][RESYNC_TRIGGER] for call in patches if call.body]
-    assert len(values) == len(set(values)), "the same value again is no change"
-
-
 @jumping_time
 @pytest.mark.guarantee("Writes are rate-limited")
 async def test_lease_is_requested_rarely_while_no_dhcp_server_answers() -> None:
@@ -215,29 +198,3 @@ async def test_lease_is_requested_rarely_while_no_dhcp_server_answers() -> None:
         assert len(world.guest.writes("services/")) - before <= 10
         assert not world.is_ready("first")
         assert "create the Service again" in world.condition("first")["message"]
-
-
-@pytest.mark.parametrize("ipam", ["pool", "dhcp"])
-@jumping_time
-async def test_switch_takes_no_more_writes_than_the_burst_of_the_rate_limit(
-    ipam: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted: list[str] = []
-    record = WriteRateLimiter.record
-
-    def counting(limiter: WriteRateLimiter, uid: str) -> None:
-        counted.append(uid)
-        record(limiter, uid)
-
-    monkeypatch.setattr(WriteRateLimiter, "record", counting)
-    world = World()
-    world.add("web", 80, {IPAM: ipam, WORKLOAD_TYPE: "vm"})
-    async with world.live():
-        await asyncio.sleep(60)
-        for workload_type in ("cluster", "vm"):
-            counted.clear()
-            world.change("web", metadata={"annotations": {WORKLOAD_TYPE: workload_type}})
-            await asyncio.sleep(60)
-            assert world.load_balancer_of("web")["spec"]["workloadType"] == workload_type
-            assert world.is_ready("web")
-            assert counted.count("uid-of-web") < WRITE_BURST

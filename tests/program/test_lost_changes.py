@@ -125,21 +125,6 @@ async def test_service_that_was_recreated_silently_is_served() -> None:
         assert SERVICE_FINALIZER in program.service("web")["metadata"].get("finalizers", ())
 
 
-@jumping_time
-async def test_load_balancer_that_is_created_after_an_unnoticed_restore_is_used() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
-    async with program.live():
-        program.create("web")
-        await asyncio.sleep(10)
-        await harvester.lose_changes(LOAD_BALANCERS, key_of(harvester, "web"))
-        harvester.calls.clear()
-        program.create("api")
-        await asyncio.sleep(60)
-        assert [call.verb for call in harvester.calls if call.is_write].count("POST") == 1
-        assert program.service("api")["status"]["loadBalancer"]["ingress"]
-
-
 @pytest.mark.parametrize("later_event", [False, True])
 @jumping_time
 async def test_node_whose_change_was_lost_is_tainted_and_deleted(later_event: bool) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from harvester_ccm.controllers.service import ServiceController
 from harvester_ccm.kube.outcome import Outcome
-from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE
 from harvester_ccm.plan.service import plan
@@ -119,39 +118,6 @@ def test_services_that_share_an_address_are_reconciled_after_all_others(monkeypa
     scene()
 
 
-def test_services_that_share_an_address_are_ranked_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them ask for the ranking after the change, and get the same one."""
-    ranked: list[int] = []
-
-    @jumping_time
-    async def scene() -> None:
-        program = Observed(monkeypatch)
-        async with program.live():
-            await program.settle()
-            await program.settle()
-            note_rankings(monkeypatch, ranked)
-            program.change(member(7), spec={"ports": [{"port": 9, "protocol": "TCP"}]})
-            await asyncio.sleep(SETTLED)
-            assert len(set(program.reconciled)) > MANY
-        # The second change is the patch of the Service that follows its new port.
-        assert 1 <= len(ranked) <= 2
-
-    scene()
-
-
-def note_rankings(monkeypatch: pytest.MonkeyPatch, ranked: list[int]) -> None:
-    """Note each computation of a ranking."""
-    from harvester_ccm.plan.service.sharing import ranking  # noqa: PLC0415 - the others run without this module, too
-
-    rank = ranking.rank
-
-    def noted(*arguments: Any) -> Any:
-        ranked.append(1)
-        return rank(*arguments)
-
-    monkeypatch.setattr(ranking, "rank", noted)
-
-
 def test_calls_to_plan_a_secondary_do_not_grow_with_the_number_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
     plan_service = plan.plan_service
@@ -213,21 +179,3 @@ def test_calls_to_plan_a_vm_load_balancer_grow_with_its_ports_alone(
 
 def port_of(number: int) -> dict[str, Any]:
     return {"name": f"p{number}", "port": 1000 + number, "protocol": "TCP", "nodePort": 30000 + number}
-
-
-def test_secondary_is_told_about_the_port_that_its_primary_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kept ranking is computed again when a field of the primary changes, and when a Service is deleted."""
-
-    @jumping_time
-    async def scene() -> None:
-        program = Observed(monkeypatch)
-        async with program.live():
-            await until(lambda: program.address(member(7)), what="the shared address")
-            program.change(spec={"ports": [{"port": 1007, "protocol": "TCP"}]})
-            await until(lambda: not program.address(member(7)), what="the withdrawal")
-            program.change(member(9), spec={"ports": [{"port": 1008, "protocol": "TCP"}]})
-            await until(lambda: not program.address(member(9)), what="the withdrawal")
-            program.guest.delete(SERVICES, f"shop/{member(8)}")
-            await until(lambda: program.address(member(9)), what="the address after the deletion")
-
-    scene()

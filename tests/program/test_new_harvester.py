@@ -1,11 +1,10 @@
 """A cloud-config that names another Harvester or namespace."""
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
@@ -13,12 +12,11 @@ from harvester_ccm.names import (
 )
 from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, MemoryServer, refused
+from tests.support.memory_server import MemoryServer
 from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 from tests.unit.telemetry.test_metrics import samples
 
 HOUR = 3600.0
-Server = TypeVar("Server", bound=MemoryServer)
 ACCEPT = "--allow-harvester-change"
 NAMES = tuple(f"web-{number}" for number in range(30))
 
@@ -46,20 +44,6 @@ def ready(program: Program) -> bool:
     """Return whether the readiness check of the Harvester succeeds."""
     checks = samples(program.telemetry)["kubernetes_healthcheck"]
     return checks[(("name", "harvester-matches-cluster"), ("type", "readyz"))] == 1.0
-
-
-@jumping_time
-async def test_waiting_service_is_served_soon_after_no_other_one_has_an_address() -> None:
-    guest, _ = await home("web-0")
-    program = Program(guest, with_machines(Harvester(), 0), "demo")
-    async with program.live():
-        await asyncio.sleep(10)
-        program.create("new")
-        await asyncio.sleep(10)
-        assert program.address("new") == ""
-        guest.delete(SERVICES, "shop/web-0")
-        await asyncio.sleep(90)
-        assert program.address("new"), "a resync takes up to ten minutes"
 
 
 @jumping_time
@@ -93,42 +77,6 @@ async def test_nothing_is_created_in_a_harvester_without_a_sign_of_the_cluster()
         assert corrected.address("new")
     assert {key: one for key, one in states(guest).items() if key in before} == before
     assert [one.split()[0] for one in right.writes()] == ["POST", "PUT"], "the new Service"
-
-
-@jumping_time
-async def test_waiting_service_gets_an_address_within_a_resync_after_a_vm_of_the_cluster_exists() -> None:
-    guest, _ = await home("web")
-    wrong = Harvester()
-    program = Program(guest, wrong, "demo")
-    async with program.live():
-        await asyncio.sleep(10)
-        program.create("new")
-        await asyncio.sleep(HOUR)
-        assert program.address("new") == ""
-        with_machines(wrong, 1)
-        await asyncio.sleep(RESYNC_SECONDS + 1)
-        assert program.address("new")
-
-
-@jumping_time
-async def test_recreation_waits_until_the_vms_are_listed() -> None:
-    guest, harvester = await home("web")
-    (key,) = harvester.of(LOAD_BALANCERS)
-    harvester.remove(LOAD_BALANCERS, key)
-    until = asyncio.get_running_loop().time() + 100
-
-    def slow(call: Call) -> Any:
-        late = "virtualmachines" in call.path and call.at < until
-        return refused(503, "ServiceUnavailable", "busy") if late else None
-
-    harvester.fault = slow
-    program = Program(guest, harvester, "demo")
-    async with program.live():
-        await asyncio.sleep(90)
-        assert harvester.writes() == []
-        await asyncio.sleep(60)
-        assert key in harvester.of(LOAD_BALANCERS)
-    assert program.reasons()[0] == "web: LoadBalancerLost"
 
 
 def recreate_machines(harvester: Harvester) -> None:

@@ -9,7 +9,6 @@ import pytest
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import PROVIDED_NODE_IP
 from tests.support.clock import jumping_time, until
-from tests.support.memory_server import Document
 from tests.support.node_objects import DEFAULTS
 from tests.support.node_world import NAMESPACE, NODE, VM, VMI, NodeWorld, initialised, machine
 
@@ -110,64 +109,6 @@ def test_at_most_one_of_two_nodes_that_join_at_once_is_initialized(seed: int) ->
             assert (internal_ips(scene, "w1"), internal_ips(scene, "w2")) == ({SHARED}, {"10.0.0.2"})
 
     run()
-
-
-@jumping_time
-async def test_kubelet_cannot_take_the_internal_ip_of_another_node() -> None:
-    scene = NodeWorld()
-    joining(scene, FIRST, SHARED)
-    joining(scene, SECOND, "10.0.0.2")
-    async with scene.live():
-        await initialised(scene, ["w1", "w2"])
-        scene.report_lists(SECOND, ["10.0.0.2", SHARED])
-        scene.guest_server.change(NODE, "w2", {"metadata": {"annotations": {PROVIDED_NODE_IP: SHARED}}})
-        await until(lambda: is_told_on_both(scene, "InternalIPInUse"))
-        await asyncio.sleep(1800)
-        assert internal_ips(scene, "w1") == {SHARED}
-        assert internal_ips(scene, "w2") == {"10.0.0.2"}
-
-
-@jumping_time
-async def test_missing_internal_ip_is_not_replaced_by_that_of_another_node() -> None:
-    scene = NodeWorld()
-    joining(scene, FIRST, SHARED)
-    joining(scene, SECOND, "10.0.0.2")
-    async with scene.live():
-        await initialised(scene, ["w1", "w2"])
-        scene.report(SECOND, SHARED)
-        await until(lambda: is_told_on_both(scene, "InternalIPInUse"))
-        await asyncio.sleep(10 * GRACE_SECONDS)
-        assert internal_ips(scene, "w2") == {"10.0.0.2"}
-        scene.stop(FIRST)
-        await until(lambda: internal_ips(scene, "w2") == {SHARED}, seconds=2 * GRACE_SECONDS)
-
-
-def initialized_by_another(scene: NodeWorld, vm: Machine, uid: str, name: str) -> Document:
-    """Register a Node that another provider initialized."""
-    scene.join(name, system_uuid=vm.system_uuid)
-    addresses = [{"type": "InternalIP", "address": SHARED}, {"type": "Hostname", "address": name}]
-    change = {"spec": {"taints": None, "providerID": f"harvester://{uid}"}, "status": {"addresses": addresses}}
-    return scene.guest_server.change(NODE, name, change)
-
-
-@pytest.mark.parametrize(
-    ("vms", "reason"), [((FIRST, SECOND), "InternalIPInUse"), ((FIRST, FIRST), "VMInUse")], ids=["address", "VM"]
-)
-@jumping_time
-async def test_two_initialized_nodes_keep_what_they_share_with_a_warning_each(
-    vms: tuple[Machine, Machine], reason: str
-) -> None:
-    scene = NodeWorld()
-    uids = {vm.name: scene.boot(vm, SHARED) for vm in dict.fromkeys(vms)}
-    names = ("w1", "w2")
-    before = [initialized_by_another(scene, vm, uids[vm.name], name) for vm, name in zip(vms, names, strict=True)]
-    async with scene.live():
-        await until(lambda: is_told_on_both(scene, reason))
-        await asyncio.sleep(1800)
-    for name, node in zip(names, before, strict=True):
-        assert scene.stored(name)["status"]["addresses"] == node["status"]["addresses"]
-        assert scene.stored(name)["spec"] == node["spec"]
-        assert reason in scene.told(name)
 
 
 @pytest.mark.parametrize("by", ["system UUID", "provider ID"])

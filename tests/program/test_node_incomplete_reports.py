@@ -6,7 +6,6 @@ from typing import Final
 
 import pytest
 
-from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from tests.support.clock import jumping_time
 from tests.support.memory_server import refused
@@ -17,9 +16,7 @@ from tests.support.node_world import (
     NODE,
     SERVICE,
     VM,
-    VMI,
     NodeWorld,
-    initialised,
     joined,
     machine,
     machines,
@@ -80,22 +77,6 @@ async def test_internal_ip_stays(happen: Callable[[NodeWorld], None], *, at_star
     assert [one for one in scene.addresses("w1") if one.startswith("Internal")] == ["InternalIP " + SECOND]
 
 
-@jumping_time
-async def test_internal_ip_stays_while_harvester_cannot_be_read() -> None:
-    """Its last report lacked the address."""
-    scene, vm, away = NodeWorld(), machine("w1"), Unreachable("no route")
-    scene.boot(vm, FIRST)
-    async with scene.live():
-        scene.join("w1", system_uuid=vm.system_uuid)
-        await initialised(scene, ["w1"])
-        scene.report(vm, "10.0.0.100")
-        await asyncio.sleep(1)
-        scene.harvester_server.fault = lambda _call: away
-        scene.harvester_server.break_watches(away)
-        await asyncio.sleep(LONG)
-    assert [one for one in scene.addresses("w1") if one.startswith("Internal")] == [f"InternalIP {FIRST}"]
-
-
 def relist(scene: NodeWorld) -> None:
     """End all watches of Harvester, so that it is listed again."""
     scene.harvester_server.compact()
@@ -118,19 +99,3 @@ async def test_list_that_lacks_half_of_the_vms_deletes_no_node(ready: str) -> No
         await asyncio.sleep(3600)
         assert len(scene.names()) == 6
         assert bool(scene.asked("/virtualmachines/")) is (ready != "True")
-
-
-@pytest.mark.parametrize("lost", [2, 3, 6])
-@jumping_time
-async def test_restored_backup_of_harvester_deletes_no_node(lost: int) -> None:
-    """Some running VMs are missing in it, and one of them is restarted."""
-    scene = NodeWorld()
-    async with scene.live():
-        for vm in (await joined(scene, machines(6)))[:lost]:
-            for collection in (VM, VMI):
-                del scene.harvester_server.of(collection)[f"{NAMESPACE}/{vm.name}"]
-        relist(scene)
-        scene.say_ready("w0", "Unknown")
-        await asyncio.sleep(3600)
-        assert len(scene.names()) == 6
-        assert scene.told("w0").count("NodeDeletionBlocked") == 1

@@ -65,21 +65,6 @@ async def test_orphan_is_deleted_after_the_grace_period_and_not_before() -> None
 
 
 @jumping_time
-async def test_new_service_of_the_same_name_adopts_the_load_balancer() -> None:
-    world = World()
-    async with world.live():
-        await asyncio.sleep(ORPHAN_GRACE_SECONDS - 1)
-        world.put(service(uid="later"))
-        await asyncio.sleep(2 * PERIOD)
-        assert world.left == {KEY}
-        world.guest.remove(SERVICES, "shop/web")
-        deleted_at = asyncio.get_running_loop().time()
-        await asyncio.sleep(ORPHAN_GRACE_SECONDS + 1)
-    assert world.left == set()
-    assert world.deletions[0] - deleted_at >= ORPHAN_GRACE_SECONDS
-
-
-@jumping_time
 async def test_service_that_the_cache_lacks_is_found_by_a_live_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harvester_ccm.kube.informer.RELIST_SECONDS", (1e9, 1e9))
     world = World()
@@ -239,13 +224,3 @@ async def test_many_orphans_are_deleted_with_a_pause_between_two_deletions() -> 
     pauses = [later - earlier for earlier, later in itertools.pairwise(world.deletions)]
     assert len(pauses) == 49
     assert min(pauses) >= 3
-
-
-@jumping_time
-async def test_orphan_with_the_mark_of_this_cluster_is_counted_as_an_orphan() -> None:
-    world = World("--orphaned-load-balancer-policy=report")
-    async with world.live():
-        await asyncio.sleep(1)
-        exposition = world.telemetry.exposition("")[0].decode()
-    counted = re.findall(r'^harvester_ccm_load_balancers\{.*state="(\w+)".*\} 1\.0$', exposition, re.MULTILINE)
-    assert counted == ["orphaned"]

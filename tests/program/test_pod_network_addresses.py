@@ -6,9 +6,9 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import PROVIDED_NODE_IP
-from tests.support.clock import jumping_time, until
+from tests.support.clock import jumping_time
 from tests.support.memory_server import Document
-from tests.support.node_world import NODE, NodeWorld, initialised, machine
+from tests.support.node_world import NODE, NodeWorld, machine
 
 MASQUERADE = "10.0.2.2"
 POD_IP = "10.52.0.7"
@@ -75,33 +75,6 @@ async def test_kubelet_that_registers_with_a_provider_id_and_addresses_is_new() 
         assert scene.told("w1") == [REASON]
 
 
-@jumping_time
-async def test_event_names_the_addresses_that_the_kubelet_can_use_and_they_initialize_the_node() -> None:
-    scene = NodeWorld()
-    vm = machine("w1", networks=BOTH)
-    scene.boot(vm, MASQUERADE, "192.0.2.31")
-    scene.join("w1", system_uuid=vm.system_uuid, **{PROVIDED_NODE_IP: MASQUERADE})
-    async with scene.live():
-        await until(lambda: scene.told("w1") == [REASON])
-        assert "192.0.2.31" in message(scene, "w1")
-        scene.guest_server.change(NODE, "w1", {"metadata": {"annotations": {PROVIDED_NODE_IP: "192.0.2.31"}}})
-        await initialised(scene, ["w1"])
-    assert scene.addresses("w1") == ["InternalIP 192.0.2.31", "Hostname w1"]
-
-
-@jumping_time
-async def test_address_of_the_range_counts_if_a_vm_network_has_it() -> None:
-    scene = NodeWorld()
-    vm = machine("w1", networks=BOTH)
-    scene.boot(vm, POD_IP, "10.0.2.31")
-    scene.join("w1", system_uuid=vm.system_uuid, **{PROVIDED_NODE_IP: "10.0.2.31"})
-    async with scene.live():
-        await initialised(scene, ["w1"])
-        await asyncio.sleep(60)
-    assert scene.addresses("w1") == ["InternalIP 10.0.2.31", "Hostname w1"]
-    assert scene.told("w1") == ["Synced"]
-
-
 def initialized_node(scene: NodeWorld, vm: Machine, **annotations: str) -> Document:
     """Register a Node that another provider initialized with the masquerade address."""
     uid = scene.boot(vm, MASQUERADE, *["192.0.2.31"] * (len(vm.networks) - 1))
@@ -126,30 +99,3 @@ def test_initialized_node_keeps_it_with_a_warning(networks: tuple[str, ...], pro
         assert "keeps it" in message(scene, "w1")
 
     run()
-
-
-@jumping_time
-async def test_initialized_node_gets_the_address_that_its_kubelet_names_instead() -> None:
-    scene = NodeWorld()
-    initialized_node(scene, machine("w1", networks=BOTH), **{PROVIDED_NODE_IP: MASQUERADE})
-    async with scene.live():
-        await until(lambda: REASON in scene.told("w1"))
-        scene.guest_server.change(NODE, "w1", {"metadata": {"annotations": {PROVIDED_NODE_IP: "192.0.2.31"}}})
-        await until(lambda: "InternalIP 192.0.2.31" in scene.addresses("w1"))
-    assert f"InternalIP {MASQUERADE}" not in scene.addresses("w1")
-
-
-@jumping_time
-async def test_initialized_node_whose_kubelet_names_it_gets_another_address_in_the_vm_network() -> None:
-    scene = NodeWorld()
-    vm = machine("w1", networks=BOTH)
-    scene.boot(vm, MASQUERADE, "192.0.2.31")
-    scene.join("w1", system_uuid=vm.system_uuid)
-    async with scene.live():
-        await initialised(scene, ["w1"])
-        scene.guest_server.change(NODE, "w1", {"metadata": {"annotations": {PROVIDED_NODE_IP: MASQUERADE}}})
-        scene.report(vm, MASQUERADE, "192.0.2.32")
-        await until(lambda: "InternalIP 192.0.2.32" in scene.addresses("w1"), seconds=120)
-        await asyncio.sleep(1800)
-        assert scene.addresses("w1") == ["InternalIP 192.0.2.32", "Hostname w1"]
-        assert "The Node keeps its InternalIP" in message(scene, "w1")

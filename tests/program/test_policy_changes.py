@@ -11,35 +11,29 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_DDNS,
-    KUBE_VIP_HOST,
-    PRIMARY_SERVICE,
     RESYNC_TRIGGER,
     Reason,
 )
 from tests.simulation.kubevip import NODE, KubeVip
 from tests.simulation.loop import SeededLoop
-from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
+from tests.support.builders import CLUSTER, allocated, endpoint_slice, service
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, document_of, refused
+from tests.support.memory_server import document_of
 from tests.support.program_world import Harvester, Program, guest_server
 
 LOCAL: Final = {"externalTrafficPolicy": "Local"}
-CLUSTER_WIDE: Final = {"externalTrafficPolicy": "Cluster"}
 DUAL_STACK: Final = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}
 CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "policy": {"spec": LOCAL},
     "families": {"spec": DUAL_STACK},
     "dynamic DNS": {"metadata": {"annotations": {KUBE_VIP_DDNS: "true"}}},
 }
-GO: Final = served(condition=False, annotations={KUBE_VIP_HOST: NODE})
-"""A Service that the Go provider served."""
 VERSIONS: Final = [(1, 2, 3), (1, 2, 2), (1, 1, 2), (1, 0, 4), (0, 9, 2)]
 SETTLED: Final = 30.0
 """Time after which the address is announced again."""
@@ -112,62 +106,3 @@ async def test_address_is_announced_again_after_a_change_that_kube_vip_withdraws
         sent = len(world.guest.writes("services/"))
         await asyncio.sleep(3600)
         assert len(world.guest.writes("services/")) == sent + 1, "the record that all touches were made"
-
-
-@pytest.mark.parametrize("writes", range(1, 5))
-@pytest.mark.parametrize("item", [service(), GO], ids=["of this controller", "of the Go provider"])
-@jumping_time
-async def test_resync_survives_a_crash_after_each_write(item: Service, writes: int) -> None:
-    world = World()
-    if item is GO:
-        world.start_served(item)
-    else:
-        world.start(item)
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-    asyncio.get_running_loop().call_later(SETTLED, lambda: world.change(spec=LOCAL))
-    await world.until_crash(writes)
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right()
-
-
-@jumping_time
-async def test_secondary_is_announced_again() -> None:
-    world = World()
-    world.start(service())
-    world.start(service("api", uid="api", ports=[{"port": 443}], annotations={PRIMARY_SERVICE: "shop/web"}))
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right("web")
-        assert world.is_right("api")
-        world.change("api", spec=LOCAL)
-        await asyncio.sleep(SETTLED)
-        assert world.is_right("web")
-        assert world.is_right("api")
-    world.change("api", spec=CLUSTER_WIDE)
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        assert world.is_right("api")
-
-
-@jumping_time
-async def test_touch_that_is_forbidden_is_reported() -> None:
-    world = World()
-    world.start(service())
-    forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
-
-    def refuse_touch(call: Call) -> KubeError | None:
-        return forbidden if call.verb == "PATCH" and ENDPOINT_SLICES.plural in call.path else None
-
-    world.guest.fault = refuse_touch
-    async with world.live():
-        await asyncio.sleep(SETTLED)
-        world.change(spec=LOCAL)
-        await asyncio.sleep(SETTLED)
-        assert world.problems() == [], "it is not known whether kube-vip needs the touch"
-        assert any("not permitted to make" in event["message"] for event in world.guest.events())
-    async with world.live():
-        await asyncio.sleep(10)
-        assert world.condition()["status"] == "True"
-        assert "not permitted to make" in world.condition()["message"], "another process says so as well"

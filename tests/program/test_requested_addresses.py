@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -12,18 +11,14 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
-    LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
 )
-from harvester_ccm.plan.service.ownership.owner import name_for
-from tests.support.builders import CLUSTER, load_balancer, service
+from tests.support.builders import service
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, Document, document_of, refused
+from tests.support.memory_server import Document
 from tests.support.program_world import Harvester, Program, by_name, guest_server
 
 HOUR = 3600.0
@@ -61,45 +56,9 @@ class PoolHarvester(Harvester):
             self._allocate(key)
 
 
-def program_after_go(harvester: Harvester, request_fields: Document) -> Program:
-    """Return a program after the Go provider: kube-vip announces a requested address that Harvester never allocated."""
-    program = Program(guest_server(), harvester, "demo")
-    annotations = {KUBE_VIP_HOST: "node-1", **request_fields.get("annotations", {})}
-    go = service(ours=True, address=REQUESTED, condition=False, **{**request_fields, "annotations": annotations})
-    program.put(go)
-    labels = {LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
-    name = name_for(go, CLUSTER)
-    harvester.put(LOAD_BALANCERS, document_of(load_balancer(name, labels=labels, message=NO_POOL)))
-    return program
-
-
-def not_allocated(program: Program) -> list[str]:
-    """Return the messages of the Events AddressNotAllocated."""
-    return [one["message"] for one in program.guest.events() if one["reason"] == "AddressNotAllocated"]
-
-
 def announce(program: Program) -> None:
     """Write the requested address into the status, as kube-vip does."""
     program.change(status={"loadBalancer": {"ingress": [{"ip": REQUESTED}]}})
-
-
-@each_request
-@jumping_time
-async def test_address_that_the_go_provider_left_stays_until_harvester_allocates_one(request_fields: Document) -> None:
-    harvester = PoolHarvester()
-    program = program_after_go(harvester, request_fields)
-    before = program.service()["metadata"]
-    for _ in range(2):
-        async with program.live():
-            await asyncio.sleep(HOUR)
-            assert program.address() == REQUESTED
-            assert program.annotations() == before["annotations"], "the Go provider can take over again"
-    assert f"Address {REQUESTED} stays announced, " in not_allocated(program)[-1]
-    async with program.live():
-        harvester.add("10.0.0.7")
-        await asyncio.sleep(60)
-        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == "10.0.0.7"
-    assert "web: AddressNotAsRequested" in program.reasons() or "spec" not in request_fields
 
 
 @each_request
@@ -122,42 +81,6 @@ async def test_requested_address_of_a_new_service_waits_until_harvester_has_allo
         assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == REQUESTED
         assert program.condition()["status"] == "True"
         assert [reason for reason in program.reasons() if "NoMatchingPool" not in reason] == []
-
-
-@jumping_time
-@pytest.mark.guarantee("A Service cannot take the address of another Service")
-async def test_address_without_a_load_balancer_stays_until_another_service_gets_it() -> None:
-    harvester = PoolHarvester("10.0.0.1")
-    program = Program(guest_server(), harvester, "demo")
-    program.create("web")
-
-    def deny(call: Call) -> KubeError | None:
-        created = call.verb == "POST" and "-web-" in call.body["metadata"]["name"]
-        return (
-            refused(500, "InternalError", "admission webhook denied the request: it has no running vm")
-            if created
-            else None
-        )
-
-    async with program.live():
-        await asyncio.sleep(10)
-        harvester.fault = deny
-        (name,) = by_name(harvester, LOAD_BALANCERS)
-        harvester.delete(LOAD_BALANCERS, f"vms/{name}")
-        await asyncio.sleep(HOUR)
-        assert program.address() == "10.0.0.1"
-        (message,) = [line for line in program.warnings() if "it is not allocated" in line]
-        assert "10.0.0.1" in message
-        assert "may be given to another one" in message
-        harvester.free = ["10.0.0.1", "10.0.0.2"]
-        program.create("api")
-        await asyncio.sleep(10)
-        assert program.address("api") == "10.0.0.1"
-        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == ""
-        assert any("10.0.0.1 is withdrawn" in line for line in not_allocated(program))
-        harvester.fault = None
-        await asyncio.sleep(HOUR)
-        assert program.address() == "10.0.0.2"
 
 
 CLAIMS: dict[str, Document] = {

@@ -58,29 +58,6 @@ async def test_rejected_patch_is_reported_once_and_retried(name: str) -> None:
     assert [one.get("reason") for one in logs].count("SyncLoadBalancerFailed") == 1
 
 
-@pytest.mark.parametrize("second", [1, 2, 3], ids=["quota", "policy", "webhook"])
-@jumping_time
-async def test_condition_reports_the_last_error(second: int) -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
-    errors = [
-        refused(403, "Forbidden", f'loadbalancers "web" is forbidden: {text}')
-        for text in ("first error", "exceeded quota: team", "policy 'p' denied request: no", "denied again")
-    ]
-    error = errors[0]
-    harvester.fault = lambda call: error if call.verb == "POST" else None
-    async with program.live():
-        program.create("web")
-        await asyncio.sleep(60)
-        assert str(errors[0]) in program.condition()["message"]
-        error = errors[second]
-        await asyncio.sleep(600)
-        assert str(errors[second]) in program.condition()["message"]
-        harvester.fault = None
-        await asyncio.sleep(120)
-        assert program.condition()["status"] == "True"
-
-
 @jumping_time
 async def test_rejection_that_blocks_a_deletion_is_reported() -> None:
     guest, harvester = guest_server(), Harvester()

@@ -175,32 +175,6 @@ async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_
         assert world.is_empty
 
 
-@pytest.mark.parametrize("change", ["deleted", "ClusterIP", "another class", "VM load balancer"])
-@jumping_time
-async def test_address_is_withdrawn_before_its_load_balancer_is_deleted(change: str) -> None:
-    world = World()
-    announced: list[str | None] = []
-
-    def observe(_collection: str, kind: str, _document: Document) -> None:
-        if kind == "DELETED":
-            announced.append(world.annotations().get(KUBE_VIP_ADDRESSES))
-
-    world.create("web")
-    world.harvester.on_change.append(observe)
-    async with world.live():
-        await asyncio.sleep(10)
-        if change == "deleted":
-            world.guest.delete(SERVICES, KEY)
-        elif change == "ClusterIP":
-            world.change(spec={"type": "ClusterIP"})
-        elif change == "another class":
-            world.change(spec={"loadBalancerClass": "example.com/other"})
-        else:
-            world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await asyncio.sleep(60)
-    assert announced == [""]
-
-
 @pytest.mark.parametrize(("has", "wanted"), [("cluster", "vm"), ("vm", "cluster")])
 @pytest.mark.parametrize("shared", [False, True], ids=["one service", "shared address"])
 @jumping_time

@@ -8,10 +8,6 @@ import pytest
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import (
-    SERVICE_FINALIZER,
-    WORKLOAD_TYPE,
-)
 from tests.support.builders import allocated, served, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, page, refused
@@ -88,22 +84,6 @@ async def test_no_load_balancer_is_created_for_a_service_without_the_finalizer()
     assert program.harvester.writes() == []
 
 
-@pytest.mark.parametrize("workload_type", ["cluster", "vm"])
-@jumping_time
-async def test_service_has_the_finalizer_before_its_load_balancer_is_created(workload_type: str) -> None:
-    program = new_program(service(annotations={WORKLOAD_TYPE: workload_type}))
-    held: list[list[str]] = []
-
-    def arrived(call: Call) -> None:
-        if call.verb == "POST":
-            held.append(program.service()["metadata"]["finalizers"])
-
-    program.harvester.on_arrived.append(arrived)
-    async with program.live():
-        await asyncio.sleep(10)
-    assert held == [[SERVICE_FINALIZER]]
-
-
 @pytest.mark.parametrize("stored", ["finalizer", "UID"])
 @jumping_time
 @pytest.mark.guarantee("Fields of other controllers survive")
@@ -171,14 +151,3 @@ async def test_404_page_of_a_proxy_does_not_mean_that_an_object_is_deleted() -> 
         assert program.address("new")
     assert list(program.guest.of(SERVICES)) == ["shop/new"]
     assert len(program.harvester.of(LOAD_BALANCERS)) == 1
-
-
-@jumping_time
-async def test_new_service_of_the_same_name_gets_its_own_events() -> None:
-    program = new_program(service(spec={"ipFamilies": ["IPv6"]}))
-    async with program.live():
-        await asyncio.sleep(60)
-        assert program.reasons() == ["web: Unsupported"]
-        program.put(service(uid="another", spec={"ipFamilies": ["IPv6"]}))
-        await asyncio.sleep(60)
-    assert program.reasons() == ["web: Unsupported"] * 2

@@ -37,23 +37,6 @@ def slow_patches(program: Program, name: str) -> None:
 
 
 @jumping_time
-async def test_one_of_two_secondaries_with_one_port_gets_the_address() -> None:
-    program = with_primary()
-    async with program.live():
-        await asyncio.sleep(1)
-        slow_patches(program, "newer")
-        program.put(service("newer", uid="2", created="2026-01-02T00:00:00Z", **SHARED))
-        await asyncio.sleep(1)
-        program.put(service("older", uid="1", created="2026-01-01T00:00:00Z", **SHARED))
-        await asyncio.sleep(100)
-        assert (program.address("newer"), program.address("older")) == ("", ADDRESS)
-        assert "newer: AddressSharingRejected" in program.reasons()
-        program.guest.delete(SERVICES, "shop/older")
-        await asyncio.sleep(3 * SLOW)
-        assert program.address("newer") == ADDRESS
-
-
-@jumping_time
 @pytest.mark.guarantee("An announced address is never released")
 async def test_secondary_that_appears_during_the_withdrawal_keeps_the_load_balancer() -> None:
     """It appears if a former leader sent its patch before it lost the Lease."""
@@ -84,20 +67,6 @@ async def test_deletion_of_a_primary_waits_for_the_patch_of_a_secondary() -> Non
         await asyncio.sleep(3 * SLOW)
         assert program.address("other") == ADDRESS
         assert program.harvester.writes("/loadbalancers/") == [], "the secondary has the address now"
-
-
-@jumping_time
-async def test_deletion_of_a_primary_ends_when_its_secondary_shares_no_longer() -> None:
-    program = with_primary()
-    async with program.live():
-        program.put(service("other", uid="2", **SHARED))
-        await until(lambda: program.address("other") == ADDRESS, seconds=30)
-        program.guest.delete(SERVICES, "shop/web")
-        await asyncio.sleep(60)
-        assert "shop/web" in program.guest.of(SERVICES), "the secondary has its address"
-        program.guest.change(SERVICES, "shop/other", {"metadata": {"annotations": {PRIMARY_SERVICE: None}}})
-        await until(lambda: "shop/web" not in program.guest.of(SERVICES), seconds=30)
-    assert all("-web-" not in key for key in program.harvester.of(LOAD_BALANCERS))
 
 
 def deletions_during_publications(program: Program, name: str) -> list[str]:
@@ -140,26 +109,4 @@ async def test_replacement_of_the_load_balancer_of_a_primary_waits_for_the_patch
         (load_balancer,) = program.harvester.items(LOAD_BALANCERS)
         assert load_balancer["spec"]["workloadType"] == "vm"
         assert program.address("other") == program.address() != ""
-    assert early == []
-
-
-@jumping_time
-@pytest.mark.guarantee("An announced address is never released")
-async def test_primary_that_becomes_a_secondary_waits_for_the_patch_of_its_own_secondary() -> None:
-    program = with_primary()
-    program.put(service("api", uid="api", ports=[{"port": 443}]))
-    early = deletions_during_publications(program, "other")
-    async with program.live():
-        await asyncio.sleep(5)
-        slow_patches(program, "other")
-        program.put(service("other", uid="2", **SHARED))
-        await asyncio.sleep(1)
-        program.change(metadata={"annotations": {PRIMARY_SERVICE: "shop/api"}})
-        await asyncio.sleep(100)
-        assert program.address() == program.address("other") == ADDRESS
-        assert "web: AddressSharingRejected" in program.reasons()
-        program.change("other", metadata={"annotations": {PRIMARY_SERVICE: "shop/api"}})
-        await asyncio.sleep(300)
-        assert len(program.harvester.of(LOAD_BALANCERS)) == 1
-        assert program.address() == program.address("other") == program.address("api") != ADDRESS
     assert early == []

@@ -23,32 +23,12 @@ from tests.support.memory_server import Document, document_of
 from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
 from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
-CLAIM = {KUBE_VIP_ADDRESSES: ADDRESS, PRIMARY_SERVICE: "shop/web"}
 CLAIMED: dict[str, Any] = {
     "namespace": "mallory",
     "uid": "uid-of-mallory",
     "ports": [{"port": 443, "nodePort": 30443}],
     "labels": {PRIMARY_SERVICE_LABEL: "shop.web"},
 }
-UNMANAGED: dict[str, dict[str, Any]] = {
-    "another class": {"annotations": CLAIM, "spec": {"loadBalancerClass": "x/y"}},
-    "another class, finalizer": {
-        "annotations": CLAIM,
-        "spec": {"loadBalancerClass": "x/y"},
-        "finalizers": [SERVICE_FINALIZER],
-    },
-    "another class, same address": {
-        "annotations": CLAIM,
-        "spec": {"loadBalancerClass": "x/y"},
-        "status": {"ingress": [{"ip": ADDRESS}]},
-    },
-    "mark of MetalLB": {"annotations": {**CLAIM, "metallb.io/ip-allocated-from-pool": "lan"}},
-    "mark of MetalLB, same address": {
-        "annotations": {**CLAIM, "metallb.io/ip-allocated-from-pool": "lan"},
-        "status": {"ingress": [{"ip": ADDRESS}]},
-    },
-}
-each_unmanaged = pytest.mark.parametrize("fields", UNMANAGED.values(), ids=UNMANAGED.keys())
 
 
 def with_primary(*flags: str) -> Program:
@@ -68,35 +48,6 @@ def address_of(found: Document) -> str:
     """Return the address in the status."""
     ingress = (found.get("status") or {}).get("loadBalancer", {}).get("ingress") or [{}]
     return str(ingress[0].get("ip", ""))
-
-
-@each_unmanaged
-@jumping_time
-async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_deletion(
-    fields: dict[str, Any],
-) -> None:
-    program = with_primary()
-    async with program.live():
-        await asyncio.sleep(5)
-        program.put(service("api", **CLAIMED, **fields))
-        program.guest.delete(SERVICES, "shop/web")
-        await asyncio.sleep(60)
-        assert "shop/web" not in program.guest.of(SERVICES)
-        assert program.harvester.of(LOAD_BALANCERS) == {}
-        assert "web: DeletionPending" not in program.reasons()
-
-
-@jumping_time
-async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_switch() -> None:
-    program = with_primary()
-    async with program.live():
-        await asyncio.sleep(5)
-        program.put(service("api", **CLAIMED, **UNMANAGED["another class, same address"]))
-        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
-        await asyncio.sleep(60)
-        (balancer,) = program.harvester.items(LOAD_BALANCERS)
-        assert balancer["spec"]["workloadType"] == "vm"
-        assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
 
 
 @pytest.mark.parametrize("annotations", [{}, {PRIMARY_SERVICE: "shop/web"}], ids=["label", "label and annotation"])

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.names import SHUTDOWN_TAINT, ZONE
-from tests.support.clock import jumping_time, until
+from tests.support.clock import jumping_time
 from tests.support.memory_server import Document
-from tests.support.node_world import NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, joined, machine
+from tests.support.node_world import NAMESPACE, NODE, TAINT, VMI, NodeWorld, joined, machine
 
 SAME_NAME: Final = machine("w1", cluster="", zone="zone-a")
 """A VM with the name of the Node, without a cluster label."""
@@ -75,28 +74,6 @@ def changed_of(scene: NodeWorld, name: str) -> Iterator[tuple[str, str]]:
             yield from ((part, field) for field in fields if field not in {"uid", "resourceVersion"})
 
 
-@jumping_time
-async def test_shutdown_taint_of_a_ready_node_with_provider_id_of_this_provider_is_removed() -> None:
-    scene = NodeWorld()
-    scene.boot(SAME_NAME, "10.9.9.9")
-    document = node_of("of another namespace")
-    document["spec"]["taints"] = [EXTRA, SHUT_DOWN]
-    document["status"]["conditions"][0]["status"] = "Unknown"
-    scene.guest_server.put(NODE, document)
-    async with scene.live():
-        await asyncio.sleep(600)
-        assert scene.taints("w1") == ["other", "shutdown"]
-        scene.say_ready("w1", "True")
-        await until(lambda: scene.taints("w1") == ["other"])
-        # Another controller sets the taint again and again.
-        scene.guest_server.calls.clear()
-        for _ in range(60):
-            scene.guest_server.change(NODE, "w1", {"spec": {"taints": [EXTRA, SHUT_DOWN]}})
-            await asyncio.sleep(WRITE_INTERVAL_SECONDS / 2)
-    assert len(scene.node_writes()) <= WRITE_BURST + 60 / 2
-    assert scene.told("w1").count("FieldConflict") == 1
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.guarantee("Nodes of other providers and machines never change")
@@ -115,22 +92,4 @@ async def test_unmanaged_node_never_changes(kind: str, seed: int) -> None:
     managed = kind == "of another namespace"
     assert set(changed_of(scene, "w1")) <= ({("spec", "taints")} if managed else set())
     assert scene.addresses("w1") == ["InternalIP 172.16.0.5", "Hostname w1"]
-    assert scene.names() == {"w1", "w2"}
-
-
-@jumping_time
-async def test_vm_with_the_name_of_a_deleted_one_sets_no_shutdown_taint() -> None:
-    """The live request by the recorded name returns another VM, which is not in the cache yet."""
-    scene = NodeWorld()
-    async with scene.live():
-        vms = await joined(scene, [machine("w1"), machine("w2")])
-        scene.destroy(vms[0])
-        await until(lambda: scene.caches.vms.get(f"{NAMESPACE}/w1") is None)
-        scene.harvester_server.lagging = True
-        scene.create(machine("w1", cluster=""))
-        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"printableStatus": "Stopped"}})
-        scene.say_ready("w1", "False")
-        await until(lambda: scene.asked("/virtualmachines/w1"))
-        await asyncio.sleep(300)
-    assert scene.taints("w1") == []
     assert scene.names() == {"w1", "w2"}

@@ -9,7 +9,7 @@ from devenv.harvester.machines import Kind, Machine
 from devenv.harvester.records import POOLS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import DESCRIPTION, IP_POOL, Reason
+from harvester_ccm.names import IP_POOL, Reason
 from tests.support.builders import CLUSTER, LB_NAME, service
 from tests.support.clock import jumping_time
 from tests.support.versioned_harvester import World
@@ -53,56 +53,6 @@ async def test_address_stays_when_a_better_pool_comes(number: str) -> None:
             assert world.address().startswith("10.1.0.")
             assert len(world.harvester.writes("loadbalancers")) == writes
             assert "ipPool" not in world.balancer["spec"], "no version is asked, and nothing is pinned"
-
-
-@jumping_time
-async def test_address_that_harvester_moved_to_a_better_pool_stays_there() -> None:
-    world = world_with_a_machine()
-    async with world.on("1.3"):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(10)
-            former = world.address()
-            world.put_pool("close", "10.2.0.0/24", scope=[OURS])
-            await asyncio.sleep(1)
-            world.change(metadata={"annotations": {DESCRIPTION: "changed"}})
-            await asyncio.sleep(60)
-            address = world.address()
-            assert address.startswith("10.2.0.")
-            (text,) = world.warnings()
-            assert f"from {former} to {address}: Harvester has chosen IP pool 'close'" in text
-            assert IP_POOL in text
-            assert world.balancer["spec"]["ipPool"] == "close"
-            world.put_pool("closer", "10.3.0.0/24", scope=[OURS], priority=5)
-            await asyncio.sleep(1)
-            world.change(metadata={"annotations": {DESCRIPTION: "changed again"}})
-            await asyncio.sleep(60)
-            assert world.address() == address
-            assert len(world.warnings()) == 1
-
-
-@pytest.mark.parametrize("number", EVERY)
-@jumping_time
-async def test_address_stays_if_the_service_names_its_pool_later(number: str) -> None:
-    world = world_with_a_machine()
-    async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(10)
-            address = world.address()
-            writes = len(world.harvester.writes("loadbalancers"))
-            world.change(metadata={"annotations": {IP_POOL: "lan"}})
-            await asyncio.sleep(60)
-            assert world.balancer["spec"]["ipPool"] == "lan"
-            assert len(world.harvester.writes("loadbalancers")) == writes + 1
-            world.put_pool("close", "10.2.0.0/24", scope=[OURS])
-            await asyncio.sleep(1)
-            world.change(metadata={"annotations": {DESCRIPTION: "changed"}})
-            await asyncio.sleep(60)
-            assert world.address() == address
-            assert world.warnings() == []
 
 
 @pytest.mark.parametrize("number", ["1.6", "1.7", "1.8", "1.9"])

@@ -6,17 +6,14 @@ from typing import Final
 import pytest
 
 from devenv.harvester.machines import Kind, Machine
-from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.core import NODES
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
     NETWORK,
-    PRIMARY_SERVICE,
     PROJECT,
     WORKLOAD_TYPE,
     Reason,
 )
-from tests.devenv.harvester_server import webhook_of
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.versioned_harvester import World
@@ -91,46 +88,6 @@ async def test_listener_that_harvester_refuses_is_left_out_and_the_rest_is_writt
             assert world.condition()["status"] == "True"
 
 
-@pytest.mark.parametrize("number", SINGLE)
-@jumping_time
-async def test_listener_of_a_secondary_that_harvester_refuses_is_reported_there(number: str) -> None:
-    world = world_with_machines(1)
-    async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service(annotations=VM, ports=DNS[:1]))
-        async with world.live():
-            await asyncio.sleep(60)
-            shares = {PRIMARY_SERVICE: "shop/web"}
-            world.put(service("udp", uid="uid-of-udp", annotations=shares, ports=DNS[1:]))
-            await asyncio.sleep(60)
-            assert world.condition()["status"] == "True", "the primary lacks nothing"
-            assert world.warnings() == []
-            assert (world.condition("udp")["status"], world.condition("udp")["reason"]) == ("False", Reason.SYNC_FAILED)
-            assert ["53/UDP" in text for text in world.warnings("udp")] == [True]
-            world.put_machine(machine(2), "192.0.2.2")
-            await asyncio.sleep(60)
-            assert backends(world) == ["demo-pool-1", "demo-pool-2"], "the backends of the primary stay current"
-            world.change("udp", spec={"ports": [{**DNS[1], "port": 54, "nodePort": 30054}]})
-            await asyncio.sleep(60)
-            assert world.condition("udp")["status"] == "True"
-            assert listeners(world) == ["TCP", "UDP"]
-
-
-@jumping_time
-async def test_refused_listener_is_written_after_an_update_of_harvester() -> None:
-    world = world_with_machines(1)
-    async with world.on("1.4"):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service(annotations=VM, ports=DNS))
-        async with world.live():
-            await asyncio.sleep(120)
-            assert listeners(world) == ["TCP"]
-            async with webhook_of(world.harvester, "1.6"):
-                await asyncio.sleep(5400)
-                assert listeners(world) == ["TCP", "UDP"]
-                assert world.condition()["status"] == "True"
-
-
 @jumping_time
 async def test_backends_stay_if_harvester_refuses_a_selector_without_a_running_vm() -> None:
     world = world_with_machines(1)
@@ -151,23 +108,6 @@ async def test_backends_stay_if_harvester_refuses_a_selector_without_a_running_v
             assert world.condition()["status"] == "True"
 
 
-@jumping_time
-async def test_new_load_balancer_without_a_node_is_rejected_and_not_sent_in_a_loop() -> None:
-    world = world_with_machines(1)
-    async with world.on("1.3"):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.guest.change(NODES, "demo-pool-1", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: "true"}}})
-        world.put(service(annotations=VM))
-        async with world.live():
-            await asyncio.sleep(1)
-            assert world.condition()["reason"] == Reason.SYNC_FAILED
-            assert world.harvester.items(LOAD_BALANCERS) == []
-            assert len(world.harvester.writes("loadbalancers")) <= 3
-            world.guest.change(NODES, "demo-pool-1", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: "false"}}})
-            await asyncio.sleep(120)
-            assert world.condition()["status"] == "True"
-
-
 @pytest.mark.parametrize("number", ["1.3", "1.4", "1.6", "1.7", "1.8", "1.9"])
 @jumping_time
 async def test_network_and_project_that_harvester_drops_are_without_effect(number: str) -> None:
@@ -183,21 +123,3 @@ async def test_network_and_project_that_harvester_drops_are_without_effect(numbe
             assert ("searched the pools without a network" in ignored) is is_dropped
             assert ("searched the pools without a project" in ignored) is is_dropped
             assert ("beyond the choice of a pool" in ignored) is not is_dropped
-
-
-@pytest.mark.parametrize("number", ["1.7", "1.8", "1.9"])
-@jumping_time
-async def test_pool_of_a_project_matches_a_vm_load_balancer_as_the_event_states(number: str) -> None:
-    world = world_with_machines(1)
-    scope = [{"project": "c-1/p-1", "namespace": "*", "guestCluster": "*"}]
-    async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24", scope=scope)
-        world.put(service(annotations=VM))
-        async with world.live():
-            await asyncio.sleep(60)
-            assert [f"only with annotation {PROJECT}" in text for text in world.warnings()] == [True]
-            world.guest.delete(SERVICES, "shop/web")
-            await asyncio.sleep(60)
-            world.put(service(uid="next", annotations={**VM, PROJECT: "c-1/p-1"}))
-            await asyncio.sleep(60)
-            assert world.condition()["status"] == "True"

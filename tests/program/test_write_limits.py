@@ -9,7 +9,7 @@ from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
+from harvester_ccm.names import Reason
 from tests.support.clock import jumping_time
 from tests.support.conflicts import (
     CONFLICTS,
@@ -95,29 +95,6 @@ async def test_service_is_not_ready_while_a_write_that_kube_vip_needs_is_delayed
     assert set(statuses) == {"False"}
 
 
-@jumping_time
-async def test_occasional_change_by_another_controller_is_reverted_at_once_without_an_event() -> None:
-    world = ConflictWorld()
-    async with world.at_rest():
-        for _ in range(2 * WRITE_BURST):
-            OTHER_ANNOTATION.change(world)
-            await asyncio.sleep(1)
-            assert world.address_annotation() == world.address("web")
-            await asyncio.sleep(4 * WRITE_INTERVAL_SECONDS)
-        assert world.events("web", Reason.FIELD_CONFLICT) == []
-
-
-@jumping_time
-async def test_warning_is_emitted_although_the_next_write_waits() -> None:
-    world = ConflictWorld()
-    async with world.at_rest(), conflicting(world, OTHER_ANNOTATION):
-        await asyncio.sleep(10)
-        assert len(world.events("web", Reason.FIELD_CONFLICT)) == 1
-        world.guest.change(SERVICES, SERVICE, {"metadata": {"annotations": {IPAM: "static"}}})
-        await asyncio.sleep(1)
-        assert len(world.events("web", Reason.INVALID_ANNOTATION)) == 1
-
-
 @pytest.mark.parametrize("conflict", [OTHER_STATUS, OTHER_ANNOTATION], ids=["status", "annotation"])
 @jumping_time
 async def test_deleted_service_never_waits_for_the_rate_limit(conflict: FieldConflict) -> None:
@@ -128,46 +105,3 @@ async def test_deleted_service_never_waits_for_the_rate_limit(conflict: FieldCon
         await asyncio.sleep(10)
         assert SERVICE not in world.guest.of(SERVICES)
         assert world.load_balancer() is None
-
-
-SETTINGS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
-    "type": ({"spec": {"type": "ClusterIP"}}, {"spec": {"type": "LoadBalancer"}}),
-    "workload type": (
-        {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}},
-        {"metadata": {"annotations": {WORKLOAD_TYPE: "cluster"}}},
-    ),
-}
-
-
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.parametrize("pause", [0.25, 5.0])
-@pytest.mark.guarantee("Writes are rate-limited")
-@jumping_time
-async def test_setting_that_changes_continuously_is_followed_within_the_rate_limit(
-    settings: tuple[dict[str, object], ...], pause: float
-) -> None:
-    """The last one takes effect as soon as the limit permits the writes for it."""
-    world = ConflictWorld()
-    async with world.at_rest():
-        before = len(world.writes())
-        for number in range(int(300 / pause)):
-            world.guest.change(SERVICES, SERVICE, settings[number % 2])
-            await asyncio.sleep(pause)
-        # Touches of the endpoints have a limit of their own.
-        assert len(world.writes()) - before <= WRITE_BURST + 2 * 300 / WRITE_INTERVAL_SECONDS
-        assert len(world.events("web", Reason.FIELD_CONFLICT)) == 1
-        await asyncio.sleep(SEQUENCE_SECONDS)
-        assert world.is_served_by("cluster", "pool")
-
-
-@jumping_time
-async def test_last_removal_of_many_is_completed() -> None:
-    world = ConflictWorld()
-    async with world.at_rest():
-        for number in range(41):
-            kind = "LoadBalancer" if number % 2 else "ClusterIP"
-            world.guest.change(SERVICES, SERVICE, {"spec": {"type": kind}, "status": {"loadBalancer": None}})
-            await asyncio.sleep(0.25)
-        await asyncio.sleep(SEQUENCE_SECONDS)
-        assert world.load_balancer() is None
-        assert SERVICE_FINALIZER not in world.service()["metadata"]["finalizers"]
