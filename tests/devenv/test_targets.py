@@ -1,16 +1,11 @@
 """Targets of the Makefile report a mistake in one line that helps, before they build or wait."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from devenv.cluster.report import exit_code_of
-from devenv.machine import require_tools
-from devenv.process import DevenvError
 
 CHECKOUT = Path(__file__).parents[2]
 HELP = {
@@ -49,26 +44,3 @@ def test_mistake_is_reported_in_one_line_before_anything_is_built(arguments: str
     assert of_make.startswith("make: ***")
     assert "Traceback" not in run.stderr
     assert not (tmp_path / "cache").exists()
-
-
-def test_missing_programs_are_named_by_the_command_that_installs_them() -> None:
-    present = shutil.which("sh")
-    assert present is not None
-
-    require_tools({"sh": "dash"})
-    with pytest.raises(DevenvError) as caught:
-        require_tools({"sh": "dash", "nonexistent-b": "beta", "nonexistent-a": "alpha"})
-
-    assert str(caught.value) == "programs are missing; on Debian: apt-get install alpha beta"
-
-
-@pytest.mark.parametrize(
-    ("report", "code"),
-    [
-        ("| Cluster | ok |\n\nPassed after 9 s\nThe cluster stays until you press Ctrl-C.\n", 0),
-        ("| Cluster | **failed** |\n\nFailed after 9 s: Cluster\n", 1),
-        ("| Cluster | ok | Passed after all |\n", 130),
-    ],
-)
-def test_interrupt_of_a_cluster_that_stays_is_no_failure(report: str, code: int) -> None:
-    assert exit_code_of(report) == code
