@@ -11,15 +11,6 @@ from devenv.pki import KeyPair
 
 
 @contextmanager
-def silent_server() -> Iterator[str]:
-    """A server that accepts connections and never responds."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(64)
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@contextmanager
 def closed_port() -> Iterator[str]:
     """An address that nothing listens on, kept free for the time of the block."""
     with socket.socket() as holder:

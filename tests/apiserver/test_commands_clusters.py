@@ -23,7 +23,6 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
-    VM_ANNOTATION,
 )
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
 from tests.support.waiting import wait_for
@@ -154,11 +153,6 @@ def joined(guest: ControlPlane, harvester: ControlPlane, vm_namespace: str) -> I
         guest.admin.request("DELETE", f"/api/v1/nodes/{name}")
 
 
-def cluster_uid(field: Field) -> str:
-    uid: str = field.guest.admin.request("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
-    return uid
-
-
 async def test_explain_service_only_reads(field: Field) -> None:
     key = f"{field.namespace}/web"
     stored = field.service()
@@ -174,28 +168,6 @@ async def test_explain_service_only_reads(field: Field) -> None:
     second = await field.run("explain", "service", key)
     assert f"  Name:           {name}\n" in second.out
     assert "  Address:        10.0.0.7\n" in second.out
-    assert field.writes() == []
-
-
-async def test_explain_node_only_reads(field: Field, joined: Callable[..., Machine]) -> None:
-    name = f"{field.vm_namespace}-w1"
-    machine = joined(name, "10.0.0.1")
-    result = await field.run("explain", "node", name, "--output=json")
-    assert result.document["vm"]["foundBy"] == "name"
-    addresses = [(one["address"], one["type"]) for one in result.document["addresses"]]
-    assert addresses == [("10.0.0.1", "InternalIP"), (name, "Hostname")]
-    # After its VM was deleted, only the record on the Node names the VM.
-    vms = f"/apis/kubevirt.io/v1/namespaces/{field.vm_namespace}"
-    uid = field.harvester.admin.request("GET", f"{vms}/virtualmachines/{machine.name}")["metadata"]["uid"]
-    field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}", body={"spec": {"providerID": f"harvester://{uid}"}})
-    unready = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
-    field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body=unready)
-    for plural in ("virtualmachineinstances", "virtualmachines"):
-        field.harvester.admin.request("DELETE", f"{vms}/{plural}/{machine.name}")
-    for record in ({}, {VM_ANNOTATION: name}):
-        field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}", body={"metadata": {"annotations": record}})
-        result = await field.run("explain", "node", name)
-        assert (result.code, "NodeDeletionBlocked" in result.out) == (1, True)
     assert field.writes() == []
 
 
@@ -241,38 +213,6 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
     assert "Nothing to delete. Clusters with load balancers in namespace" in nothing.out
     assert nothing.out.endswith(": other\n")
     assert not field.guest_proxy.requests
-
-
-async def test_cleanup_deletes_a_load_balancer_that_harvester_gave_no_address(
-    field: Field, emulator: HarvesterEmulator
-) -> None:
-    field.balancer("demo-a", service="a", status={})
-
-    def rejected() -> bool:
-        stored = field.stored("demo-a")
-        return bool(stored and stored["metadata"].get("finalizers") and stored["status"].get("conditions"))
-
-    await wait_for(rejected, what="a rejection, as there is no pool")
-    done = await field.run("cleanup", "--cluster-name=demo", "--yes", "--output=json")
-    assert (done.code, done.document["deleted"]) == (0, ["demo-a"]), done.document
-    assert [method for method, _ in field.writes()] == ["PUT", "DELETE"]
-    assert field.stored("demo-a") is None
-
-
-async def test_cleanup_of_a_cluster_with_vms_needs_its_uid(
-    field: Field, joined: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harvester_ccm.commands.cleanup.REMOVAL_ATTEMPTS", 0)
-    field.balancer("demo-a", service="a", owner="previous")
-    joined(f"{field.vm_namespace}-alive", "10.0.0.9")
-    rejected = await field.run("cleanup", "--cluster-name=demo", "--yes")
-    assert rejected.code == 1
-    assert "Nothing is deleted without --cluster-uid, because of the warnings" in rejected.out
-    assert "Warnings:         VMs of a cluster of this name exist" in rejected.out
-    assert field.writes() == []
-    deleted = await field.run("cleanup", "--cluster-name=demo", "--cluster-uid=previous", "--yes")
-    assert "Harvester has not removed its finalizer" in deleted.out
-    assert [method for method, _ in field.writes()] == ["DELETE"]
 
 
 async def test_webhook_decides_about_the_dry_run(field: Field, joined: Callable[..., Machine]) -> None:

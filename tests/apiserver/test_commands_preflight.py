@@ -20,13 +20,11 @@ from devenv.apiserver import ControlPlane
 from harvester_ccm.cli import main
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from harvester_ccm.commands.preflight import Permission
-from tests.apiserver.odd_servers import silent_server
 from tests.apiserver.preflight_faults import FAULTS, WARNINGS, Bench, Breaking
 from tests.apiserver.preflight_world import (
     CLUSTER_NAME,
     PERMISSIONS,
     PreflightWorld,
-    edited,
     preflight_world,
 )
 
@@ -131,35 +129,6 @@ def test_broken_kubeconfig(desk: Desk, name: str) -> None:
     assert run.code == (name != "no verification")
     # The guest cluster is checked in any case.
     assert run.checks[GUEST, "leases"]["result"] == "ok"
-
-
-def test_missing_files(desk: Desk) -> None:
-    (desk.directory / "cloud-config").unlink()
-    (desk.directory / "kubeconfig").write_text("")
-    run = desk.run("--output=json")
-    assert [(one["check"], one["result"]) for one in run.checks.values()][1:] == [
-        ("cloud-config", "failed"),
-        ("kubeconfig", "failed"),
-    ]
-    assert run.code == 1
-
-
-def test_swapped_kubeconfigs(desk: Desk) -> None:
-    desk.use(HARVESTER, desk.world.product[GUEST])
-    desk.use(GUEST, desk.world.product[HARVESTER])
-    run = desk.run("--output=json")
-    check = run.checks[HARVESTER, "API versions"]
-    assert (run.code, check["result"]) == (1, "failed")
-    assert "--cloud-config and --kubeconfig are not swapped" in check["fix"]
-
-
-def test_servers_that_never_respond(desk: Desk) -> None:
-    with silent_server() as harvester, silent_server() as guest:
-        for cluster, url in ((HARVESTER, harvester), (GUEST, guest)):
-            edited(desk.world.product[cluster], desk.directory / FILES[cluster], cluster_server=url)
-        run = desk.run()
-    assert run.code == 1
-    assert " ".join(run.out.split()).count("no answer within 8 s") == 2
 
 
 def test_transcript(desk: Desk) -> None:

@@ -2,13 +2,11 @@
 
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 
-from devenv.ccm import CcmProcess
 from devenv.faults import Record
 from devenv.kubevip import Transition
 from devenv.proxy import FaultProxy
-from devenv.restclient import Json, wait_until
+from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
@@ -21,16 +19,6 @@ FAST_ORPHANS = {"plan.service.ownership.orphans.ORPHAN_GRACE_SECONDS": 3.0, "con
 """Times of a run in which orphans are deleted soon."""
 
 _numbers = itertools.count(1)
-
-
-def outcome(directory: Path, *, cloud_config: Path, kubeconfig: Path) -> tuple[int | None, str]:
-    """Return the exit code and the log of a run that ends at its start."""
-    run = CcmProcess.start(directory, cloud_config=cloud_config, kubeconfig=kubeconfig, fork=True)
-    try:
-        wait_until(lambda: run.exit_code is not None, seconds=60, what="the end of the process")
-    finally:
-        run.stop()
-    return run.exit_code, run.log
 
 
 def ingress_of(service: Json) -> list[Json]:

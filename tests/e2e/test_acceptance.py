@@ -9,7 +9,6 @@ import pytest
 from devenv import acceptance
 from devenv.guestnodes import GuestNodes
 from devenv.harvester import FAST
-from devenv.harvester.records import SLICES
 from devenv.stage import Stage, until
 
 pytestmark = [
@@ -44,20 +43,6 @@ async def test_every_step_succeeds_with_a_swap(stage: Stage, capsys: pytest.Capt
         assert await accepted, capsys.readouterr().out
     report = capsys.readouterr().out
     assert [line.split(" | ")[1] for line in report.splitlines() if line.startswith("| ")][1:] == ["ok"] * 9
-
-
-async def test_each_service_has_an_endpoint(stage: Stage) -> None:
-    """Without one, kube-vip 1.2 announces nothing and writes no lease."""
-    run = run_of(stage)
-    await asyncio.to_thread(run.core.create_namespace, {"metadata": {"name": run.namespace}})
-    await asyncio.to_thread(acceptance.create, run, "web", {}, port=81)
-    (endpoint_slice,) = (await stage.guest.list(SLICES, namespace=run.namespace)).items
-    # Nothing deletes what is in a namespace here, and the next test has the same clusters.
-    await asyncio.to_thread(run.core.delete_namespaced_service, "web", run.namespace)
-    await stage.guest.delete(SLICES, "web", namespace=run.namespace)
-    await asyncio.to_thread(run.core.delete_namespace, run.namespace)
-    assert endpoint_slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
-    assert endpoint_slice["endpoints"][0]["conditions"]["ready"] is True
 
 
 async def test_failed_step_is_reported_and_everything_is_deleted(

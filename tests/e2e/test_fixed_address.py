@@ -7,10 +7,9 @@ import pytest
 
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.ccm import CcmProcess
-from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import Service
-from harvester_ccm.names import IP_POOL, Reason
+from harvester_ccm.names import IP_POOL
 
 pytestmark = pytest.mark.apiserver
 
@@ -78,14 +77,3 @@ async def test_services_get_their_requested_addresses_with_two_requests_each(sta
     methods = [record.method for record in stage.harvester_proxy.matching(path=POOL)]
     assert (methods.count("GET"), methods.count("PATCH"), len(methods)) == (6, 6, 12)
     assert {record.status for record in stage.harvester_proxy.matching(path=POOL)} == {200}
-
-
-async def test_permission_that_was_taken_away_is_explained(stage: Stage, permitted: CcmProcess) -> None:
-    rules: list[Json] = []
-    stage.scene.harvester.admin.request("PATCH", f"{RBAC}/clusterroles/{RIGHTS}", body={"rules": rules})
-    await request(stage, "web", "127.77.0.50")
-    await stage.served("web")
-    await stage.hears("web", Reason.ADDRESS_NOT_AS_REQUESTED)
-    messages = [told.message for told in await stage.told("web", Reason.ADDRESS_NOT_AS_REQUESTED)]
-    assert any('ippools.loadbalancer.harvesterhci.io "lan" is forbidden' in message for message in messages)
-    assert permitted.exit_code is None

@@ -8,13 +8,11 @@ import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.harvester import FAST
-from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.records import LOAD_BALANCERS
 from devenv.hostile import (
     LONG_BYTES,
     NETWORK_BYTES,
     NEW_SERVICES,
-    NODE_ANNOTATIONS,
     ONE_CLUSTER,
     SERVED_SERVICES,
     SHOWN_BYTES,
@@ -23,7 +21,6 @@ from devenv.hostile import (
     is_shown,
     tokens,
 )
-from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.process import ReservedPort
 from devenv.restclient import Json
 from devenv.stage import VM_NAMESPACE, Stage, until
@@ -32,7 +29,6 @@ from harvester_ccm.names import (
     IP_POOL,
     NETWORK,
     PRIMARY_SERVICE,
-    UNINITIALIZED_TAINT,
 )
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [FAST], ids=["fast"])]
@@ -190,28 +186,3 @@ async def test_sentence_of_harvester_in_an_annotation_leaves_nothing_behind(stag
         return await stage.service("quoting") is None and not await stage.load_balancers()
 
     await until(is_gone, within=WITHIN, what="the end of the Service and its load balancer")
-
-
-async def test_annotations_of_a_node(stage: Stage, victim: Victim) -> None:
-    # Harvester takes the network of the VM for that of the cluster, and the other pool is for no network.
-    await stage.harvester.create_pool("everybody", "127.77.1.0/24")
-    machines = Machines(stage.host)
-    machine = Machine("worker")
-    await machines.create(machine, "192.0.2.7")
-    node = node_document(Kubelet("worker", system_uuid=machine.system_uuid))
-    node["metadata"]["annotations"] = NODE_ANNOTATIONS
-    await stage.guest.create(DOCUMENTS, node)
-    try:
-
-        async def warned_of_both() -> bool:
-            messages = [event["message"] for event in await stage.events("Node", "worker")]
-            assert not any(map(is_shown, messages))
-            return all(any(annotation in one for one in messages) for annotation in NODE_ANNOTATIONS)
-
-        await until(warned_of_both, within=WITHIN, what="Events about the annotations")
-        found = (await stage.nodes())["worker"]
-        assert all(taint.key != UNINITIALIZED_TAINT for taint in found.spec.taints)
-        await victim.is_unharmed()
-    finally:
-        await stage.guest.delete(DOCUMENTS, "worker")
-        await machines.delete(machine)

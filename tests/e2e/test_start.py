@@ -1,11 +1,8 @@
 """The start of the process with a file that is missing, and with servers that are unreachable."""
 
-from pathlib import Path
-
 import pytest
 
-from devenv.stage import Scene, Stage
-from tests.e2e.observing import outcome
+from devenv.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 
@@ -13,20 +10,6 @@ pytestmark = pytest.mark.apiserver
 def warnings(log: str) -> list[str]:
     """Return the lines of a log above the level info."""
     return [line for line in log.splitlines() if line and "[info " not in line and "[debug " not in line]
-
-
-@pytest.mark.parametrize(
-    ("flag", "code", "message"),
-    [("cloud_config", 255, "cannot use --cloud-config"), ("kubeconfig", 1, "guest cluster")],
-)
-def test_missing_file_ends_the_start_with_one_line(
-    scene: Scene, tmp_path: Path, flag: str, code: int, message: str
-) -> None:
-    path = tmp_path / "given"
-    files = {"cloud_config": scene.cloud_config, "kubeconfig": scene.kubeconfig} | {flag: path}
-    exit_code, log = outcome(tmp_path, cloud_config=files["cloud_config"], kubeconfig=files["kubeconfig"])
-    line = f"harvester-ccm: error: {message}: {path}: No such file or directory"
-    assert (exit_code, warnings(log)) == (code, [line])
 
 
 @pytest.mark.usefixtures("lan")
