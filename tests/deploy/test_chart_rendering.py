@@ -346,16 +346,6 @@ def test_cloud_config_from_a_secret_wins_runs_without_root_and_follows_changes()
     )
 
 
-def test_checksum_changes_with_the_source() -> None:
-    def checksum(*settings: str) -> str:
-        template = the(render(*settings), "Deployment")["spec"]["template"]
-        found: str = template["metadata"]["annotations"]["checksum/cloud-config"]
-        return found
-
-    assert checksum() == checksum("replicasCount=2")
-    assert len({checksum(), checksum("cloudConfigPath=/x"), checksum("cloudConfig.secretName=s")}) == 3
-
-
 WRONG_TYPES = {
     "extraArgs=--v=4": "/extraArgs",
     "image.tag=110": "/image/tag",
@@ -371,12 +361,6 @@ def test_schema_names_exactly_the_wrong_types_and_words() -> None:
     with pytest.raises(DevenvError) as caught:
         render(*WRONG_TYPES)
     assert set(re.findall(r"at '(.*?)': (?!validation failed)", str(caught.value))) == set(WRONG_TYPES.values())
-
-
-def test_schema_prints_no_pattern() -> None:
-    """It could print only the pattern itself, so ``templates/_values.tpl`` checks what a text looks like."""
-    schema = (CHART / "values.schema.json").read_text()
-    assert not re.search('"(pattern|anyOf|oneOf)"', schema)
 
 
 INVALID = {
@@ -451,13 +435,6 @@ def test_valid_texts_in_unusual_forms() -> None:
     assert arguments(render(*VALID))
 
 
-def test_errors_name_the_file_of_the_checks() -> None:
-    """By itself, Helm would name the first template that needs the value: the pod of ``helm test``."""
-    for setting in ("image.repository=", "cloudConfigPath=etc", "extraArgs={--v 4}", "global.cattle.clusterName="):
-        with pytest.raises(DevenvError, match=r"\(harvester-cloud-provider/templates/values/check\.yaml:"):
-            render(setting)
-
-
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda one: one.chart)
 def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path: Path) -> None:
     """Immutable fields are equal, and kube-vip restarts unless it is the same."""
@@ -515,14 +492,6 @@ def test_questions_keep_their_variables_and_defaults() -> None:
         assert question["default"] == value, question["variable"]
     variables = {question["variable"] for question in questions}
     assert {"cloudConfigPath", "cloudConfig.secretName", "cloudConfig.secretKey", "extraArgs"} <= variables
-
-
-def test_required_answers_are_on_the_first_tab() -> None:
-    questions = yaml.safe_load((CHART / "questions.yml").read_text())["questions"]
-    first = [question["variable"] for question in questions if question["group"] == questions[0]["group"]]
-    image = ["image.repository", "image.tag", "imagePullSecrets"]
-    source = ["cloudConfig.secretName", "cloudConfig.secretKey", "cloudConfigPath"]
-    assert first[:6] == [*image, *source]
 
 
 def test_one_switch_for_monitoring() -> None:
