@@ -76,10 +76,6 @@ class GuestNodes:
         """Stop the VM of a Node. Raises NotFound."""
         await self._machines.stop(self._machine(number))
 
-    async def start_vm(self, number: int) -> None:
-        """Start the VM of a Node again. Raises NotFound."""
-        await self._machines.start(self._machine(number), address_of(number))
-
     async def delete_vm(self, number: int) -> None:
         """Delete the VM of a Node, which stays. Raises NotFound."""
         await self._machines.delete(self._machine(number))

@@ -12,17 +12,15 @@ import pytest
 
 from devenv.announcement import Settings, Version
 from harvester_ccm.model.core import ENDPOINT_SLICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_DDNS,
-    RESYNC_TRIGGER,
     Reason,
 )
 from tests.simulation.kubevip import NODE, KubeVip
 from tests.simulation.loop import SeededLoop
-from tests.support.builders import CLUSTER, allocated, endpoint_slice, service
+from tests.support.builders import CLUSTER, endpoint_slice, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import document_of
 from tests.support.program_world import Harvester, Program, guest_server
@@ -56,17 +54,6 @@ class World(Program):
         endpoint = {"addresses": ["10.42.0.7"], "nodeName": NODE, "conditions": conditions}
         self.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", endpoint, of=name)))
         self.put(item)
-
-    def start_served(self, item: Service) -> None:
-        """Create a Service with a Pod, which has its load balancer already."""
-        self.start(item)
-        self.harvester.put(LOAD_BALANCERS, document_of(allocated()))
-
-    @property
-    def is_touched(self) -> bool:
-        """Whether an EndpointSlice was touched."""
-        slices = self.guest.of(ENDPOINT_SLICES).values()
-        return any(RESYNC_TRIGGER in (one["metadata"].get("annotations") or {}) for one in slices)
 
     def is_announced(self, name: str = "web") -> bool:
         """Return whether the address of a Service is on the node."""

@@ -11,7 +11,7 @@ import pytest
 
 from devenv.announcement import lacks_address
 from harvester_ccm.kube.errors import Conflict, KubeError, Unreachable
-from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
@@ -54,11 +54,6 @@ class World(Program):
     def is_empty(self) -> bool:
         """Whether no Service and no load balancer is left."""
         return not self.guest.items(SERVICES) and not self.harvester.items(LOAD_BALANCERS)
-
-    def add_endpoints(self) -> None:
-        """Create the EndpointSlice of the Service."""
-        metadata = {"name": "web-1", "namespace": "shop", "labels": {SERVICE_LABEL: "web"}}
-        self.guest.put(ENDPOINT_SLICES, {"metadata": metadata, "endpoints": [{"addresses": ["10.1.0.1"]}]})
 
     def cut(self) -> None:
         """Make Harvester unreachable."""

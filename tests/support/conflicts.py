@@ -10,9 +10,7 @@ from devenv.harvester.machines import Machine, instance_document, machine_docume
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
-    DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_SELECT_CLUSTER,
     LB_SERVICE_NAME,
     NAD_MAPPING_KEY,
@@ -20,7 +18,6 @@ from harvester_ccm.names import (
     NAD_MAPPING_NAMESPACE,
     UNINITIALIZED_TAINT,
     ZONE,
-    Reason,
 )
 from tests.support.background import running
 from tests.support.builders import CLUSTER
@@ -90,23 +87,6 @@ class ConflictWorld(Program):
     def address_annotation(self) -> str | None:
         """Return the address that kube-vip announces."""
         return self.annotations().get(KUBE_VIP_ADDRESSES)
-
-    def is_served_by(self, workload_type: str, ipam: str) -> bool:
-        """Return whether the Service is served by a load balancer of this type, as far as the controller can do it.
-
-        A cluster load balancer with DHCP waits for the lease.
-        """
-        found = self.load_balancer()
-        if found is None or found["spec"]["workloadType"] != workload_type:
-            return False
-        condition = self.condition()
-        if workload_type == "vm":
-            is_left_to_harvester = self.annotations().get(KUBE_VIP_IGNORE) == "true"
-            return condition["status"] == "True" and self.address() != "" and is_left_to_harvester
-        if ipam == "dhcp":
-            waits = condition["reason"] == Reason.DHCP_LEASE_PENDING
-            return waits and self.address_annotation() == DHCP_ADDRESS
-        return condition["status"] == "True" and self.address() == self.address_annotation() != ""
 
     def overwrite(self, server: MemoryServer, where: Where, key: str, patch: Document) -> None:
         """Change an object as another controller, if it exists."""
