@@ -29,50 +29,6 @@ PRODUCT: Final = ROOT / "harvester_ccm"
 SCRIPT: Final = ROOT / "scripts" / "generate_addon.sh"
 
 
-OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Harvester, pkg/controller/loadbalancer and pkg/lb": (
-        "no matching IP pool with requirement",
-        "no matched IPPool",
-        "could not get the allocator",
-        "fail to get allocator",
-        "no IP addresses available in range set",
-        "fail to reserve",
-        "into",
-        "duplicate allocation is not allowed",
-        "it has no running vm",
-    ),
-    "Kubernetes": (
-        "exceeded quota",
-        "failed calling webhook",
-        "the object has been modified",
-        "at the cluster scope",
-        "FailedMount",
-        "ContainerCreating",
-        "CrashLoopBackOff",
-        "is not a file",
-    ),
-    "kube-vip": (
-        "specified the wrong loadBalancer class",
-        "addresses=[0.0.0.0]",
-        "could not add vip-",
-        "renew failed",
-    ),
-    "Go provider": (
-        "failed to find kubelet node IP from cloud provider",
-        "using hostname as node name",
-        "fallback to use vmi name as node name",
-        "non-deterministic IP reporting",
-    ),
-    "Harvester": (
-        "has duplicate port",
-        "has duplicate backend port",
-        "guest cluster is on remove",
-    ),
-    "Rancher": ("Service is ready:Load balancer is being provisioned",),
-}
-"""Texts to search for that other programs write, as in their sources and in recordings of them."""
-
-
 _FENCE: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )
@@ -117,32 +73,6 @@ def product_texts() -> str:
 
 def _literal(part: ast.expr) -> str:
     return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "\0"
-
-
-def search_texts(text: str) -> Iterator[str]:
-    """Yield what a reader is to search for in a message, an Event or a log."""
-    is_search_table = False
-    for line in prose(text).splitlines():
-        if not line.startswith("|"):
-            is_search_table = False
-            continue
-        first = line.strip("| ").partition(" | ")[0]
-        if re.search(r"\bcontains\b|\blog\b|^Message\b", first) and "`" not in first.replace(
-            "`HarvesterUnavailable`", ""
-        ):
-            is_search_table = True
-            continue
-        if is_search_table:
-            yield from (part.strip() for found in _CODE.findall(first) for part in found.split("…"))
-        yield from re.findall(r'`: "([^"]+)"', line)
-        yield from re.findall(r"\blogs? `([^`]+)`", line)
-
-
-def unknown_search_texts(text: str) -> list[str]:
-    """Return texts to search for that no program writes."""
-    others = "\n".join(entry for entries in OTHER_TEXTS.values() for entry in entries)
-    known = f"{product_texts()}\n{others}"
-    return [found for found in search_texts(text) if found not in known]
 
 
 @cache
@@ -297,7 +227,6 @@ def unknown_metrics(text: str) -> list[str]:
 
 
 CHECKS: Final[Mapping[str, Callable[[str], list[str]]]] = {
-    "search texts": unknown_search_texts,
     "reasons": unknown_reasons,
     "chart values": unknown_chart_values,
     "commands": unknown_commands,

@@ -20,7 +20,6 @@ PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")), CHART / "README.md"]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-_PICTURE = re.compile(r"!\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
 _SHOWN_FILE = re.compile(
@@ -79,12 +78,6 @@ def test_links_stay_inside_the_site(page: Path) -> None:
     assert [target for target in relative if not (page.parent / target).resolve().is_relative_to(DOCS)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_pictures_exist(page: Path) -> None:
-    shown = [picture["target"] for picture in _PICTURE.finditer(prose(page))]
-    assert [target for target in shown if not (page.parent / target).is_file()] == []
-
-
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_yaml_examples_are_valid(page: Path) -> None:
     for block in yaml_blocks(page):
@@ -111,28 +104,6 @@ def test_every_alert_is_explained() -> None:
     assert re.findall(r"^\| `(HarvesterCcm\w+)` \| (\w+) \|", page, re.MULTILINE) == alerts
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_numbered_lists_continue(page: Path) -> None:
-    """A block without indentation ends a list, and the next item would have the number 1 again on the site.
-
-    After a block in an item, the next item needs an empty line. Otherwise it belongs to this block.
-    """
-    is_in_list = follows_blank = is_in_block = False
-    for line in prose(page).splitlines():
-        number = re.match(r"(\d+)\. ", line)
-        if number:
-            assert is_in_list or number[1] == "1", line
-            assert not is_in_block, line
-            is_in_list = True
-        elif follows_blank and line and not line.startswith(" "):
-            is_in_list = False
-        if not line:
-            is_in_block = False
-        elif follows_blank:
-            is_in_block = re.match(r"    [^-*\d ]", line) is not None
-        follows_blank = not line
-
-
 def test_messages_name_sections_that_exist() -> None:
     """A message of the controller has no links: it names a section and the subject of its page."""
     named = re.findall(r"'([^'\n]+)' on the page about ([a-z ]+)", product_texts())
@@ -140,11 +111,6 @@ def test_messages_name_sections_that_exist() -> None:
     for section, subject in named:
         page = DOCS / "operations" / f"{subject.replace(' ', '-')}.md"
         assert section in [heading["text"] for heading in _HEADING.finditer(prose(page))], subject
-
-
-def test_every_page_is_in_the_navigation() -> None:
-    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
-    assert listed == {str(page.relative_to(DOCS)) for page in PAGES}
 
 
 def test_reference_of_annotations_and_events_is_current() -> None:

@@ -69,13 +69,6 @@ def grouping_labels(expression: str) -> set[str]:
     return {label.strip() for group in groups for label in group.split(",") if label.strip()}
 
 
-def test_metrics_and_labels_are_read_from_an_expression() -> None:
-    expression = 'max by (job, x) (rate(a_b{c="d=e", f=~"g|h"}[5m]) and on (i) k) == 0 or vector(0) - time()'
-
-    assert list(used_metrics(expression)) == [("a_b", {"c", "f"}), ("k", set())]
-    assert grouping_labels(expression) == {"job", "x", "i"}
-
-
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
 def test_expressions_use_what_exists(expression: str) -> None:
     known = metrics()
@@ -153,36 +146,6 @@ def test_health_checks_in_expressions_exist() -> None:
     assert named >= {"harvester-credential", "harvester-reachable", "harvester-credential-file"}
     of_application = re.findall(r'health\.add\("([^"]+)"', (ROOT / "harvester_ccm" / "app.py").read_text())
     assert named <= {*health.results(READY), *of_application}
-
-
-def test_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert place["x"] + place["w"] <= 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
-    identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(set(identifiers)) == len(identifiers)
-    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
-
-
-def test_dashboard_uses_the_selected_source_and_job() -> None:
-    names = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
-    assert names == ["datasource", "job"]
-    assert "id" not in DASHBOARD
-    assert [entry["name"] for entry in DASHBOARD["annotations"]["list"]] == ["Leader changes"]
-    assert [link["url"] for link in DASHBOARD["links"]] == [f"{HOME}/blob/main/docs/operations/troubleshooting.md"]
-    for panel in PANELS:
-        for part in (panel, *panel["targets"]):
-            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        assert all('job=~"$job"' in target["expr"] for target in panel["targets"])
-        assert set(re.findall(r"\$(?!__)(\w+)", json.dumps(panel["targets"]))) <= set(names)
 
 
 def test_every_metric_is_on_the_dashboard_or_alerted_on() -> None:

@@ -64,16 +64,6 @@ def test_names_replace_every_placeholder(checkout: Path) -> None:
     assert run(checkout).stdout == "", "nothing is left to replace"
 
 
-def test_nothing_is_replaced_without_a_name(checkout: Path) -> None:
-    assert run(checkout).stdout == ""
-
-
-def test_unknown_placeholder_is_an_error(checkout: Path) -> None:
-    done = run(checkout, "https://git.example.org/other=https://github.com/me/other")
-    assert done.returncode == 1
-    assert "https://git.example.org/other" in done.stderr
-
-
 @pytest.mark.parametrize("place", [".github", "deploy", "docs", *PAGES])
 def test_every_address_of_the_project_is_a_placeholder(place: str) -> None:
     """A team or a repository that looks real, and is not, is worse than a placeholder."""
