@@ -39,7 +39,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--thorough``."""
     parser.addoption("--thorough", action="store_true", help="try many and random examples instead of a fixed few")
 
 

@@ -44,11 +44,9 @@ class Follower:
         self.states.append(type(problem).__name__ if problem else "synced" if self.informer.synced else "")
 
     def get(self, name: str) -> ConfigMap | None:
-        """Return an object of the copy."""
         return self.informer.get(f"{self.namespace}/{name}")
 
     def named(self, word: str) -> list[str]:
-        """Return the names of the objects that the index has for a word."""
         return [item.metadata.name for item in self.informer.by_index("word", word)]
 
     async def saw(self, *changes: tuple[str, Data, Data], seconds: float = 10) -> None:
@@ -57,7 +55,6 @@ class Follower:
         assert self.changes == list(changes)
 
     async def shows(self, name: str, data: Data) -> None:
-        """Return when the copy of an object has this data."""
         await wait_for(lambda: data_of(self.get(name)) == data, what=f"{data} in {name}")
 
     @asynccontextmanager

@@ -44,7 +44,6 @@ class PreflightWorld:
 
     @property
     def cloud_config(self) -> Path:
-        """The cloud-config of the product."""
         return self.product[HARVESTER]
 
     def grant(self, cluster: str, permissions: Sequence[Permission]) -> None:
@@ -116,7 +115,6 @@ def preflight_world(guest: ControlPlane, harvester: ControlPlane) -> Iterator[Pr
 
 
 def _home(cluster: str) -> str:
-    """Return the namespace of the accounts."""
     return "kube-system" if cluster == GUEST else VM_NAMESPACE
 
 

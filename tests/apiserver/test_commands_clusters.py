@@ -45,7 +45,6 @@ class Result:
 
     @property
     def document(self) -> Json:
-        """The JSON that was printed."""
         answer: Json = json.loads(self.out)
         return answer
 
@@ -97,7 +96,6 @@ class Field:
         return self.harvester.admin.request("POST", BALANCERS.format(self.vm_namespace), body=body)
 
     def stored(self, name: str) -> Json | None:
-        """Return a load balancer as stored, or None."""
         return self.harvester.admin.get_or_none(f"{BALANCERS.format(self.vm_namespace)}/{name}")
 
     def writes(self) -> list[tuple[str, str]]:

@@ -45,7 +45,6 @@ class Run:
 
     @property
     def checks(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """The checks of a JSON document, by cluster and name."""
         return {(one["where"], one["check"]): one for one in json.loads(self.out)["checks"]}
 
 
@@ -58,7 +57,6 @@ class Desk:
     capsys: pytest.CaptureFixture[str]
 
     def use(self, cluster: str, kubeconfig: Path) -> None:
-        """Use a kubeconfig for a cluster."""
         shutil.copy(kubeconfig, self.directory / FILES[cluster])
 
     def run(self, *words: str) -> Run:

@@ -51,7 +51,6 @@ class LeaseObject:
         self.path = f"{self._collection}/{NAME}"
 
     def read(self) -> Json:
-        """Return its ``spec``."""
         spec: Json = self._admin.request("GET", self.path)["spec"]
         return spec
 
@@ -61,15 +60,12 @@ class LeaseObject:
         return None if found is None else str(found["spec"].get("holderIdentity", ""))
 
     def document(self) -> Json:
-        """Return all of it."""
         return self._admin.request("GET", self.path)
 
     def program(self) -> str:
-        """Return the program that holds it."""
         return program_of_holder(msgspec.convert(self.document(), Lease), MARK)
 
     def change(self, **fields: object) -> None:
-        """Patch its ``spec``."""
         self._admin.request("PATCH", self.path, body={"spec": fields})
 
     def annotate(self, value: str) -> None:
@@ -77,7 +73,6 @@ class LeaseObject:
         self._admin.request("PATCH", self.path, body={"metadata": {"annotations": {"note": value}}})
 
     def delete(self) -> None:
-        """Delete it."""
         self._admin.request("DELETE", self.path)
 
     def hold_like_go(self, *, renewed: datetime | None = None, seconds: int = 1) -> None:
@@ -94,7 +89,6 @@ class LeaseObject:
         self._admin.request("POST", self._collection, body=body)
 
     def renew_like_go(self) -> None:
-        """Renew it for the other process."""
         self.change(renewTime=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
 

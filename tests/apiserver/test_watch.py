@@ -46,7 +46,6 @@ class Watching:
 
 
 async def consume(client: ApiClient) -> list[WatchEvent[Object]]:
-    """Watch Namespaces to the end."""
     return [event async for event in client.watch(NAMESPACES, params={"timeoutSeconds": "1"}, silence=5)]
 
 

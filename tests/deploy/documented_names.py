@@ -42,7 +42,6 @@ def prose(text: str) -> str:
 
 
 def code_blocks(text: str, *languages: str) -> Iterator[str]:
-    """Yield the code blocks of these languages, without their indentation."""
     for block in _FENCE.finditer(text):
         if block["language"] in languages:
             yield "\n".join(line.removeprefix(block["indent"]) for line in block["body"].splitlines())
@@ -83,7 +82,6 @@ def reasons() -> frozenset[str]:
 
 @cache
 def alerts() -> frozenset[str]:
-    """Alerts of the chart."""
     groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
     return frozenset(rule["alert"] for group in groups for rule in group["rules"])
 
@@ -115,7 +113,6 @@ def chart_values() -> Mapping[str, Any]:
 
 
 def unknown_chart_values(text: str) -> list[str]:
-    """Return values of ``helm --set`` that the chart does not have."""
     return [path for path in re.findall(r"--set(?:-string)? ['\"]?([\w.-]+)=", text) if not _has_value(path)]
 
 
@@ -156,7 +153,6 @@ def _module_exists(module: str) -> bool:
 
 @cache
 def targets() -> frozenset[str]:
-    """Targets of make."""
     return frozenset(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -215,12 +211,10 @@ def missing_files(text: str) -> list[str]:
 
 @cache
 def known_metrics() -> frozenset[str]:
-    """Names of metrics."""
     return frozenset(metric.name for metric in described_metrics())
 
 
 def unknown_metrics(text: str) -> list[str]:
-    """Return metrics that do not exist."""
     named = re.findall(r"\bharvester_ccm_[a-z_]+[a-z]\b", text)
     packages = {f"harvester_ccm_{name}" for name in ("dev",)}
     return [name for name in named if name not in known_metrics() and name not in packages]

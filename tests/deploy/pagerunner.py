@@ -212,7 +212,6 @@ class PageRunner:
 
     @property
     def recorded(self) -> list[str]:
-        """The commands that a program only recorded."""
         file = self.directory / "recorded"
         return file.read_text().splitlines() if file.exists() else []
 

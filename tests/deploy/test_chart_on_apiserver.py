@@ -39,7 +39,6 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def apply_strictly(plane: ControlPlane, text: str) -> list[str]:
-    """Apply with ``--validate=strict``; return the names of the objects."""
     command: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", plane.admin_kubeconfig]
     command += ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-o", "name", "-f", "-"]
     done = subprocess.run(command, check=False, input=text, capture_output=True, text=True, timeout=60)

@@ -119,7 +119,6 @@ class Script:
         return output, messages
 
     def credential(self, *arguments: str) -> Json:
-        """The kubeconfig of a run."""
         config, _ = sections(self.run(*arguments)[0])
         return config
 
@@ -143,12 +142,10 @@ class Addon(Script):
 
     @property
     def cluster(self) -> str:
-        """Name of the cluster in the kubeconfig."""
         name: str = yaml.safe_load(self.plane.admin_kubeconfig.read_text())["clusters"][0]["name"]
         return name
 
     def token(self, account: str, namespace: str) -> str:
-        """The token of the account; a run creates a missing one."""
         secret = self.plane.admin.get_or_none(f"/api/v1/namespaces/{namespace}/secrets/{account}-token") or {}
         present = secret.get("data", {}).get("token")
         return base64.b64decode(present).decode() if present else token_in(self.credential(account, namespace))

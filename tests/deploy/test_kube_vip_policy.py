@@ -36,12 +36,10 @@ LABEL: Final = {names.PRIMARY_SERVICE_LABEL: "shop.web"}
 
 
 def helm(*arguments: str, settings: tuple[str, ...] = ()) -> list[str]:
-    """Return arguments of Helm with settings of the chart."""
     return [*arguments, *(word for setting in (*SETTINGS, *settings) for word in ("--set-string", setting))]
 
 
 def rendered(*settings: str, version: str = "v1.30.0", apis: tuple[str, ...] = (API,)) -> dict[str, Json]:
-    """Return the objects of the policy by their kind."""
     words = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, settings=settings)
     options = ["--kube-version", version, *(word for api in apis for word in ("--api-versions", api))]
     objects = objects_of(run_helm(*words, *options))
@@ -107,7 +105,6 @@ def tenant_of(plane: ControlPlane) -> RestClient:
 
 
 def account(plane: ControlPlane, namespace: str, name: str, rules: list[Json]) -> RestClient:
-    """Return a client of a service account with these rules in all namespaces."""
     return RestClient(kubeconfig_of(plane, namespace, name, rules))
 
 
@@ -140,7 +137,6 @@ def tenant(denying: ControlPlane) -> RestClient:
 
 
 def service(name: str, annotations: Json | None = None, labels: Json | None = None, **spec: Any) -> Json:
-    """Return a Service of the tenant."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -156,12 +152,10 @@ def create(plane: ControlPlane, name: str, annotations: Json | None = None, **mo
 
 
 def annotated(key: str, value: str | None) -> Json:
-    """Return a patch of one annotation."""
     return {"metadata": {"annotations": {key: value}}}
 
 
 def status_of(client: RestClient, method: str, path: str, body: Json | None = None) -> int:
-    """Return the status of the response."""
     try:
         client.request(method, path, body=body)
     except RefusedError as refusal:
@@ -383,7 +377,6 @@ def test_service_accounts_of_the_chart_set_everything(denying: ControlPlane) -> 
 
 
 def kubectl(kubeconfig: Path, *words: str | Path, document: Json | None = None) -> subprocess.CompletedProcess[str]:
-    """Run kubectl as the tenant."""
     command: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", kubeconfig, "-n", TENANT, *words]
     text = None if document is None else yaml.safe_dump(document)
     environment = {"HOME": str(kubeconfig.parent), "PATH": "/usr/bin:/bin"}

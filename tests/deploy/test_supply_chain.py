@@ -22,7 +22,6 @@ def workflow(path: Path) -> dict[str, Any]:
 
 
 def steps(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every step with the name of its job."""
     for name, job in workflow(path)["jobs"].items():
         for step in job.get("steps", ()):
             yield name, step

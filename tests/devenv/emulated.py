@@ -99,7 +99,6 @@ class Journal:
 async def watching(
     client: ApiClient, name: str, namespace: str, *, resource: Resource[Document] = LOAD_BALANCERS
 ) -> AsyncIterator[Journal]:
-    """Watch the object ``name``."""
     journal = Journal()
     mirror = Mirror(client, resource, namespace=namespace)
 

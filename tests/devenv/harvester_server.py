@@ -120,7 +120,6 @@ def _rejected(webhook: str, refusal: Refusal) -> KubeError:
 
 @asynccontextmanager
 async def webhook_of(server: HarvesterServer, number: str = NEWEST) -> AsyncIterator[None]:
-    """Run the webhook of a server, of this version of Harvester."""
     rules = Rules(MemoryClient(server, cluster="harvester", name="webhook"), version(number))
     background = Background("webhook", [mirror.run for mirror in rules.mirrors])
     await background.start([mirror.wait_synced for mirror in rules.mirrors], within=60)

@@ -17,7 +17,6 @@ MEASURED: Final = tuple(tag for tag in NUMBERS if tag != version("1.8.0").tag)
 
 
 def measured(tag: str) -> Mapping[str, Sequence[float]]:
-    """Return the seconds of each run, by what they are the time of."""
     document = json.loads((TIMES_OF / f"{tag}.json").read_text())
     assert version_with_tag(document["harvester"]).tag == tag
     seconds: Mapping[str, Sequence[float]] = document["seconds"]

@@ -49,7 +49,6 @@ class ServiceServer(MemoryServer):
 
 
 def recorded(scenario: Scenario, version: Version) -> Any:
-    """Return the steps of a recording."""
     return json.loads(file_of(scenario, version).read_text())["steps"]
 
 
@@ -58,7 +57,6 @@ def settings_of(scenario: Scenario, version: Version) -> Settings:
 
 
 async def play_on_emulator(scenario: Scenario, version: Version) -> Any:
-    """Play a scenario with the emulator, and return its steps."""
     client = MemoryClient(ServiceServer(), cluster="guest")
     options = KubeVipOptions(settings_of(scenario, version), dhcp_range=(LEASES[0], LEASES[-1]))
     async with kubevip.KubeVip(client, options) as vip:

@@ -52,7 +52,6 @@ async def test_failed_step_is_reported_and_everything_is_deleted(
     run = run_of(stage, seconds=1)
 
     def left_over(run: acceptance.Run) -> str:
-        """Left over"""
         run.core.create_namespaced_service(
             run.namespace,
             {

@@ -44,7 +44,6 @@ MOST_WRITES = 8
 
 
 async def shuffle_services(stage: Stage, dice: random.Random) -> None:
-    """Create some of the Services that are not there and delete some of those that are."""
     for name in NAMES:
         if dice.random() < 0.5:
             continue

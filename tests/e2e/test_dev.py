@@ -40,7 +40,6 @@ async def paste(*lines: str) -> str:
 
 
 def commands_in(lines: list[str], *beginnings: str) -> list[str]:
-    """Return the lines that are commands, without comments."""
     return [line.partition("  #")[0].strip() for line in lines if line.startswith(beginnings)]
 
 

@@ -106,7 +106,6 @@ class Hour:
         return run
 
     async def command(self, *words: str) -> str:
-        """Return the output of a command."""
         flags = {**SHORT, "cluster-name": "demo", "cloud-config": self.cloud_config, "kubeconfig": self.kubeconfig}
         line = ["harvester-ccm", *words, *(f"--{name}={value}" for name, value in flags.items())]
         self._capsys.readouterr()
@@ -149,7 +148,6 @@ class Hour:
         return "vlan1" in str((found or {}).get("data"))
 
     async def delete_load_balancer(self, service: str) -> None:
-        """Delete the load balancer of a Service in Harvester."""
         found = [one for one in await self.stage.load_balancers() if one.metadata.label(LB_SERVICE_NAME) == service]
         await self.stage.host.delete(LOAD_BALANCERS, found[0].metadata.name, namespace="default")
 

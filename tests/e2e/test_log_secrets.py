@@ -29,7 +29,6 @@ VALUE: Final = "7f3a91-not-a-secret"
 
 
 def secrets_of(kubeconfig: Path) -> set[str]:
-    """Return every secret text of a kubeconfig."""
     user: Json = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]
     found = {str(user[key]) for key in ("token", "client-key-data") if key in user}
     if "client-key-data" in user:
@@ -77,7 +76,6 @@ def leaks(text: str, secrets: set[str]) -> list[str]:
 
 
 async def metrics(port: int, token: str) -> str:
-    """Return the page of metrics."""
     url = f"https://127.0.0.1:{port}/metrics"
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers) as session, session.get(url, ssl=False) as answer:

@@ -67,15 +67,12 @@ class Screen:
         self._flags = [f"--{name}={value}" for name, value in files.items()]
 
     async def run(self, *words: str) -> dict[str, Any]:
-        """Return the document that a command prints."""
         self._capsys.readouterr()
         await asyncio.to_thread(main, ["harvester-ccm", *words, "-o", "json", *self._flags], {})
         document: dict[str, Any] = json.loads(self._capsys.readouterr().out)
         return document
 
     async def problem(self, name: str, reason: str, words: str = "") -> dict[str, str]:
-        """Return the problem of an object once ``status`` lists it."""
-
         async def found() -> dict[str, str] | None:
             rows = (await self.run("status"))["problems"]
             return next((row for row in rows if _fits(row, name, reason, words)), None)
@@ -102,7 +99,6 @@ def screen(stage: Stage, capsys: pytest.CaptureFixture[str]) -> Screen:
 
 
 def edit_command(text: str) -> str:
-    """Return the ``kubectl edit`` in a text."""
     found = re.search(r"kubectl edit .+?(?=[,.;]( |$)|$)", text)
     assert found, text
     return found[0]

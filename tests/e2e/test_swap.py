@@ -173,7 +173,6 @@ async def balancers(stage: Stage) -> dict[str, Document]:
 
 
 async def services(stage: Stage) -> dict[str, Document]:
-    """Return the Services by name."""
     found = await stage.guest_objects(SERVICE_DOCUMENTS.path("default"))
     return {one["metadata"]["name"]: one for one in found if one["metadata"]["name"] in NAMES}
 
@@ -206,7 +205,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def helm(scene: Scene, *arguments: str | Path) -> None:
-    """Run Helm on the guest."""
     run_helm(*arguments, "--namespace", NAMESPACE, kubeconfig=scene.guest.admin_kubeconfig)
 
 

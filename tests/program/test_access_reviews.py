@@ -23,7 +23,6 @@ class ReviewingServer(MemoryServer):
     async def serve(
         self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
     ) -> Document:
-        """Respond to a review."""
         self.calls.append(Call(verb, path, asyncio.get_running_loop().time(), body, by))
         await asyncio.sleep(0.05)
         spec = body["spec"]
@@ -34,7 +33,6 @@ class ReviewingServer(MemoryServer):
         return {"status": {"allowed": spec["user"] == SCRAPER}}
 
     def reviewed_tokens(self) -> list[str]:
-        """Return the tokens of all reviews."""
         return [call.body["spec"]["token"] for call in self.calls if call.path.endswith("/tokenreviews")]
 
 

@@ -60,12 +60,10 @@ def shown(program: Program, name: str = "web") -> tuple[str, str, str]:
 
 
 def reads(program: Program) -> int:
-    """Return how often EndpointSlices were listed."""
     return sum(ENDPOINT_SLICES.plural in call.path for call in program.guest.calls)
 
 
 def normal(program: Program, name: str, reason: str) -> list[str]:
-    """Return the messages of the Normal Events of a Service with this reason."""
     return [
         event["message"]
         for event in program.guest.events()

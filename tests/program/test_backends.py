@@ -25,12 +25,10 @@ class World(Program):
         self.put_vm("vm-a")
 
     def put_node(self, name: str, labels: dict[str, str] | None = None, ready: str = "True", **spec: Any) -> None:
-        """Store a Node."""
         status = {"conditions": [{"type": "Ready", "status": ready}]}
         self.guest.put(NODES, {"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": status})
 
     def put_vm(self, name: str, **metadata: Any) -> None:
-        """Store a VM."""
         place = {"name": name, "namespace": CLUSTER.namespace, "uid": f"uid-{name}"}
         self.harvester.put(VIRTUAL_MACHINES, {"metadata": {**place, **metadata}})
 

@@ -42,7 +42,6 @@ async def restarted(*names: str) -> AsyncIterator[tuple[Program, Harvester]]:
 
 
 def names_of(harvester: Harvester) -> list[str]:
-    """Return the names of the Services that have a load balancer."""
     return sorted(one["metadata"]["labels"][LB_SERVICE_NAME] for one in harvester.items(LOAD_BALANCERS))
 
 

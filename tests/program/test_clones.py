@@ -24,7 +24,6 @@ CONFLICT = "LoadBalancerOwnershipConflict"
 
 
 async def with_addresses(harvester: Harvester, program: Program, *names: str) -> dict[str, str]:
-    """Run it until its Services have addresses, and return those."""
     program.create(*names)
     async with program.live():
         await asyncio.sleep(10)
@@ -35,7 +34,6 @@ async def with_addresses(harvester: Harvester, program: Program, *names: str) ->
 
 
 def clusters(harvester: MemoryServer) -> list[str]:
-    """Return the cluster names that load balancers carry, sorted."""
     return sorted(one["metadata"]["labels"][LB_CLUSTER] for one in harvester.items(LOAD_BALANCERS))
 
 

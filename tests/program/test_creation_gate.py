@@ -55,7 +55,6 @@ class SlowHarvester(MemoryServer):
         return created
 
     def delete(self, collection: Where, key: str, preconditions: Any = None) -> None:
-        """Delete an object."""
         super().delete(collection, key, preconditions)
         if name_of(collection) == name_of(LOAD_BALANCERS):
             patch = {"metadata": {"finalizers": None}}
@@ -80,7 +79,6 @@ class SlowHarvester(MemoryServer):
 
 
 def service_of(balancer: Document) -> str:
-    """Return the name of the Service of a load balancer."""
     return str(balancer["metadata"]["labels"][LB_SERVICE_NAME])
 
 
@@ -100,11 +98,9 @@ class World(Program):
             yield
 
     async def addresses(self, *names: str, within: float = 300) -> None:
-        """Return once all of the Services have an address."""
         await wait_for(lambda: all(map(self.address, names[::-1])), within, what=f"addresses of {names}")
 
     def balancers(self) -> list[str]:
-        """Return the names of the Services that have a load balancer."""
         return [service_of(one) for one in self.harvester.of(LOAD_BALANCERS).values()]
 
 

@@ -69,12 +69,10 @@ class World:
 
     @property
     def holder(self) -> str:
-        """Holder of the Lease."""
         return str(self.guest.of(LEASES)[LEASE]["spec"]["holderIdentity"])
 
     @property
     def program(self) -> str:
-        """Program that holds the Lease."""
         return program_of_holder(msgspec.convert(self.guest.of(LEASES)[LEASE], Lease), LEASE_HOLDER)
 
 

@@ -92,13 +92,11 @@ class PooledHarvester(MemoryServer):
         self.change(LOAD_BALANCERS, key, {"status": status})
 
     def requests_to(self, collection: Any) -> list[str]:
-        """Return the requests to a collection or its objects, without lists and watches."""
         path = collection.path()
         return [f"{call.verb} {call.path}" for call in self.calls if path in call.path and call.verb != "WATCH"]
 
     @property
     def reviews(self) -> int:
-        """The number of reviews."""
         return sum(call.verb == "REVIEW" for call in self.calls)
 
 
@@ -110,7 +108,6 @@ def requesting(address: str = WANTED, *, name: str = "web", pool: str = "lan", *
 
 
 def start(harvester: PooledHarvester) -> Program:
-    """Return a program without Services."""
     return Program(guest_server(), harvester, "demo")
 
 

@@ -37,7 +37,6 @@ class World(Program):
 
     @property
     def backends(self) -> list[str]:
-        """The VMs that get traffic."""
         (balancer,) = self.harvester.items(LOAD_BALANCERS)
         return list(balancer["spec"]["backendServerSelector"]["harvesterhci.io/vmName"])
 

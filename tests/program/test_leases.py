@@ -39,7 +39,6 @@ class OneAddress(Harvester):
 
     @property
     def holders(self) -> list[str]:
-        """The names of the load balancers that have the address."""
         return [
             balancer["metadata"]["name"]
             for balancer in self.items(LOAD_BALANCERS)
@@ -69,11 +68,9 @@ class World(Program):
         self.put(service(name, uid=f"uid-of-{name}", ports=ports, annotations=annotations, **more))
 
     def delete_load_balancer(self, name: str) -> None:
-        """Delete the load balancer of a Service in Harvester."""
         self.harvester.delete(LOAD_BALANCERS, f"vms/{self.load_balancer_of(name)['metadata']['name']}")
 
     def load_balancer_of(self, name: str) -> Document:
-        """Return the only load balancer of a Service."""
         (found,) = (
             balancer
             for balancer in self.harvester.items(LOAD_BALANCERS)
@@ -82,7 +79,6 @@ class World(Program):
         return dict(found)
 
     def is_ready(self, name: str) -> bool:
-        """Whether the condition of a Service is True."""
         return self.condition(name).get("status") == "True"
 
     def watch_belief(self, *names: str) -> None:
@@ -100,7 +96,6 @@ class World(Program):
         self.kube_vip.restart()
 
     def withdrawals(self) -> list[str]:
-        """Return what kube-vip has withdrawn."""
         return [change for change in self.kube_vip.changes if "withdraws" in change]
 
 

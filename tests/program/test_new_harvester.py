@@ -36,7 +36,6 @@ async def home(*names: str) -> tuple[MemoryServer, Harvester]:
 
 
 def states(guest: MemoryServer) -> dict[str, Any]:
-    """Return metadata and status of the Services."""
     return {key: (one["metadata"], one.get("status")) for key, one in guest.of(SERVICES).items()}
 
 

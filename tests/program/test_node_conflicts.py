@@ -18,19 +18,16 @@ FIRST, SECOND = machine("w1"), machine("w2")
 
 
 def joining(scene: NodeWorld, vm: Machine, *addresses: str, provided: str = "") -> None:
-    """Start a VM and register its Node."""
     scene.boot(vm, *addresses)
     annotations = {PROVIDED_NODE_IP: provided} if provided else {}
     scene.join(vm.name, system_uuid=vm.system_uuid, **annotations)
 
 
 def internal_ips(scene: NodeWorld, name: str) -> set[str]:
-    """Return the InternalIPs of a Node."""
     return {text.split()[1] for text in scene.addresses(name) if text.startswith("InternalIP")}
 
 
 def is_told_on_both(scene: NodeWorld, reason: str) -> bool:
-    """Return whether both Nodes have an Event that names the other."""
     events = [event for event in scene.guest_server.events() if event["reason"] == reason]
     named = {
         event["involvedObject"]["name"] for event in events if "w1" in event["message"] and "w2" in event["message"]

@@ -87,7 +87,6 @@ def relist(scene: NodeWorld) -> None:
 @pytest.mark.guarantee("The Node of an existing VM is never deleted")
 @jumping_time
 async def test_list_that_lacks_half_of_the_vms_deletes_no_node(ready: str) -> None:
-    """The VMs exist: a GET of one of them returns it. The other Nodes are Ready with their VMs."""
     scene = NodeWorld()
     async with scene.live():
         server = scene.harvester_server

@@ -34,7 +34,6 @@ class Outage:
         server.break_watches()
 
     def end(self, scene: NodeWorld) -> None:
-        """End the outage."""
         scene.harvester_server.fault = None
 
     def _fail(self, _call: Call) -> KubeError | None:

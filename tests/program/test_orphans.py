@@ -33,12 +33,10 @@ class World(Program):
         self.put_balancer(**balancer)
 
     def put_balancer(self, **more: Any) -> None:
-        """Store a load balancer as this controller creates it."""
         self.harvester.put(LOAD_BALANCERS, {"apiVersion": LOAD_BALANCERS.api_version, **allocated(**more).document()})
 
     @property
     def left(self) -> set[str]:
-        """The keys of the load balancers."""
         return set(self.harvester.of(LOAD_BALANCERS))
 
     @property
@@ -48,7 +46,6 @@ class World(Program):
 
 
 def reported(logs: list[Any]) -> list[str]:
-    """Return the Services of the load balancers that were logged as orphaned."""
     return [entry["service"] for entry in logs if entry["event"] == "orphaned load balancer found"]
 
 

@@ -17,7 +17,6 @@ BOTH = ("", "default/vlan1")
 
 
 def message(scene: NodeWorld, name: str) -> str:
-    """Return the text of the Event on a Node."""
     (event,) = [
         event
         for event in scene.guest_server.events()

@@ -48,7 +48,6 @@ class World(Program):
         self.kube_vip = KubeVip(self.guest, loop, "policy", settings=Settings(version=version, node=NODE))
 
     def start(self, item: Service) -> None:
-        """Create a Service with a Pod."""
         name = item.metadata.name
         conditions = {"ready": True, "serving": True}
         endpoint = {"addresses": ["10.42.0.7"], "nodeName": NODE, "conditions": conditions}

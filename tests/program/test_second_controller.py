@@ -22,7 +22,6 @@ class World(Program):
         self.guest.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "w1_x", "renewTime": "0"}})
 
     def reports(self) -> list[Document]:
-        """Return the Events about the Lease."""
         return [one for one in self.guest.events() if one["involvedObject"]["kind"] == LEASES.kind]
 
     async def renew(self) -> None:

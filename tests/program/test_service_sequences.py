@@ -45,14 +45,12 @@ class World(Program):
 
     @property
     def balancer(self) -> Document | None:
-        """The only load balancer, if there is one."""
         found = self.harvester.items(LOAD_BALANCERS)
         assert len(found) <= 1
         return found[0] if found else None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no Service and no load balancer is left."""
         return not self.guest.items(SERVICES) and not self.harvester.items(LOAD_BALANCERS)
 
     def cut(self) -> None:

@@ -17,7 +17,6 @@ KEY = "shop/web"
 
 
 def new_program(*services: Any, balancer: Any = None) -> Program:
-    """Return a program with these Services and this load balancer."""
     program = Program(guest_server(), Harvester(), "demo")
     for one in services:
         program.put(one)

@@ -23,7 +23,6 @@ SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports":
 
 
 def with_primary() -> Program:
-    """Return a program with a primary Service that has its address."""
     program = Program(guest_server(), Harvester(), CLUSTER.name, "--concurrent-service-syncs=16")
     program.put(served())
     program.harvester.put(LOAD_BALANCERS, document_of(allocated()))

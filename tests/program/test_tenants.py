@@ -40,12 +40,10 @@ def with_primary(*flags: str) -> Program:
 
 
 def secondary(program: Program) -> Document:
-    """Return the Service of the other tenant."""
     return program.guest.of(SERVICES)["mallory/api"]
 
 
 def address_of(found: Document) -> str:
-    """Return the address in the status."""
     ingress = (found.get("status") or {}).get("loadBalancer", {}).get("ingress") or [{}]
     return str(ingress[0].get("ip", ""))
 

@@ -18,12 +18,10 @@ def shown(service: Document) -> tuple[str, ...]:
 
 
 def has_finalizer(service: Document) -> bool:
-    """Return whether a Service has the finalizer of this controller."""
     return SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
 
 
 def given(balancer: Document) -> str:
-    """Return the allocated address of a load balancer."""
     return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
 
 
@@ -40,12 +38,10 @@ def served(balancer: Document) -> str:
 
 
 def name_of(document: Document) -> str:
-    """Return the name of an object."""
     return str(document["metadata"]["name"])
 
 
 def annotation(document: Document, key: str) -> str:
-    """Return an annotation; empty for none."""
     return str((document["metadata"].get("annotations") or {}).get(key) or "").strip()
 
 

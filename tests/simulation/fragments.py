@@ -89,7 +89,6 @@ def _cloned(dice: random.Random, names: Sequence[str]) -> list[Action]:
 
 
 def _kube_vip_restarts(dice: random.Random, _names: Sequence[str]) -> list[Action]:
-    """kube-vip restarts."""
     return [Action(pause(dice), "restart_kube_vip", {})]
 
 

@@ -33,7 +33,6 @@ class Guest:
     def __init__(
         self, cluster: str, server: MemoryServer, harvester: MemoryServer, kube_vip: KubeVip, *processes: Process
     ) -> None:
-        """``cluster`` is the cluster name of its controller."""
         self.cluster = cluster
         self.server = server
         self.kube_vip = kube_vip
@@ -50,7 +49,6 @@ class Guest:
     # User actions.
 
     def create_service(self, name: str, spec: Document, annotations: Mapping[str, str]) -> None:
-        """Create a Service with endpoints."""
         if f"{NAMESPACE}/{name}" in self.server.of(SERVICES):
             return
         metadata = {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations), "labels": {}}
@@ -58,19 +56,16 @@ class Guest:
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:
-        """Delete a Service."""
         key = f"{NAMESPACE}/{name}"
         if key in self.server.of(SERVICES):
             self.server.delete(SERVICES, key)
 
     def change_service(self, name: str, patch: Mapping[str, Any]) -> None:
-        """Change a Service, if there is one."""
         key = f"{NAMESPACE}/{name}"
         if key in self.server.of(SERVICES):
             self.server.change(SERVICES, key, patch)
 
     def release(self, finalizer: str) -> None:
-        """Remove a finalizer from all Services."""
         for service in self.services():
             self._remove_finalizer(service, finalizer)
 
@@ -97,7 +92,6 @@ class Guest:
         return had_endpoints
 
     def has_endpoints(self, name: str) -> bool:
-        """Return whether a Service has endpoints."""
         key = self._slice_of(name)
         return bool(key and self.server.of(ENDPOINT_SLICES).get(key, {}).get("endpoints"))
 
@@ -125,11 +119,9 @@ class Guest:
             self.server.remove(ENDPOINT_SLICES, key)
 
     def change_balancer(self, name: str, patch: Mapping[str, Any]) -> None:
-        """Change a load balancer as an administrator of Harvester."""
         self._harvester.change(LOAD_BALANCERS, f"{CLUSTER.namespace}/{name}", patch)
 
     def delete_balancer(self, name: str) -> None:
-        """Delete the load balancer of a Service as an administrator, once Harvester has allocated its address."""
         for document in self.balancers():
             meta = document["metadata"]
             allocated = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
@@ -139,11 +131,9 @@ class Guest:
     # Objects.
 
     def services(self) -> list[Document]:
-        """Return the Services as stored."""
         return list(self.server.of(SERVICES).values())
 
     def service(self, name: str) -> Document | None:
-        """Return a Service as stored; None if there is none."""
         return self.server.of(SERVICES).get(f"{NAMESPACE}/{name}")
 
     def balancers_of(self, name: str) -> list[Document]:
@@ -155,7 +145,6 @@ class Guest:
         return next((served(balancer) for balancer in self.balancers_of(name) if served(balancer)), "")
 
     def balancers(self) -> list[Document]:
-        """Return the load balancers that carry the name of this cluster, as stored."""
         return [one for one in self._harvester.of(LOAD_BALANCERS).values() if cluster_of(one) == self.cluster]
 
     def has_silent_watch(self) -> bool:

@@ -51,7 +51,6 @@ class _Cache(Records):
         super().__init__(offline_client("harvester"), resource, bucket=TokenBucket(None, 1))
 
     async def put(self, document: Document) -> Document:
-        """Write a whole object back."""
         return await _Write(self.resource, document)
 
     def take(self, kind: str, document: Document) -> None:
@@ -62,7 +61,6 @@ class _Cache(Records):
             self._store(document)
 
     def refill(self, documents: list[Document]) -> None:
-        """Replace all objects."""
         self._objects = {key_of(one): one for one in documents}
 
 
@@ -109,7 +107,6 @@ class _Queue:
     failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, key: str) -> None:
-        """Make a key due."""
         if key not in self.dirty:
             self.dirty.add(key)
             if key not in self.busy:
@@ -150,7 +147,6 @@ class HarvesterControllers:
     def __init__(
         self, server: MemoryServer, loop: SeededLoop, seed: str, now: Callable[[], str], number: str = NEWEST
     ) -> None:
-        """``number``: the version of Harvester."""
         self._server = server
         self._loop = loop
         self._dice = random.Random(f"{seed} harvester")
@@ -387,5 +383,4 @@ class HarvesterControllers:
 
 
 def _version(document: Document | None) -> int:
-    """Return the version of an object; 0 for none."""
     return int(document["metadata"]["resourceVersion"]) if document else 0

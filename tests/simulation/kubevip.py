@@ -115,7 +115,6 @@ class KubeVip:
 
     @property
     def version(self) -> Version:
-        """The version of kube-vip."""
         return self._settings.version
 
     @property
@@ -140,7 +139,6 @@ class KubeVip:
         return self._announcer.addresses(lambda instance: not instance.is_forgotten)
 
     def on_node(self) -> set[str]:
-        """Return all addresses that are up."""
         found = self._announcer.addresses(lambda _instance: True)
         return {address for address in found if self._down_until.get(address, 0.0) <= self._loop.time()}
 

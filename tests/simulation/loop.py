@@ -73,7 +73,6 @@ class SeededLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Make a callback ready."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -93,15 +92,12 @@ class SeededLoop(asyncio.BaseEventLoop):
         self._halted.setdefault(process, [])
 
     def is_halted(self, process: str) -> bool:
-        """Return whether a process is suspended."""
         return process in self._halted
 
     def go_on(self, process: str) -> None:
-        """Let a halted process go on."""
         self._ready.extend(self._halted.pop(process, ()))
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
-        """Note what a signal to the calling process does."""
         self.signal_handlers[PROCESS.get(), sig] = lambda: callback(*args)
 
     def _make_task(

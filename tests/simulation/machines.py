@@ -22,7 +22,6 @@ UNREADY_SECONDS: Final = 8.0
 
 
 def key_of(name: str) -> str:
-    """Return the key of a VM."""
     return f"{CLUSTER.namespace}/{name}"
 
 
@@ -49,7 +48,6 @@ class Machines:
             self._guest.create(NODES, node_document(self._machines[name]))
 
     def start(self, name: str, *, reports: bool = True) -> None:
-        """Start a VM that there is and that does not run."""
         key, machine = key_of(name), self._machines[name]
         if key not in self._harvester.of(VIRTUAL_MACHINES) or key in self._harvester.of(INSTANCES):
             return
@@ -94,7 +92,6 @@ class Machines:
         self._harvester.change(INSTANCES, key, {**moved, "status": status})
 
     def say_ready(self, name: str, *, ready: bool) -> None:
-        """Change the Ready condition of a Node, if there is one."""
         if name in self._guest.of(NODES):
             conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
             self._guest.change(NODES, name, {"status": {"conditions": conditions}})
@@ -124,7 +121,6 @@ class Machines:
         return self.exists(name) and self._made_at[name] <= at
 
     def runs(self, name: str) -> bool:
-        """Return whether a VM runs."""
         return key_of(name) in self._harvester.of(INSTANCES)
 
 

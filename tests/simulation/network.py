@@ -44,7 +44,6 @@ class NetworkFault:
     """The process that it affects; empty for all."""
 
     def affects(self, call: Call, dice: random.Random) -> bool:
-        """Return whether it affects a request."""
         if self.by not in {"", call.by} or not self._is_about(call):
             return False
         return dice.random() < self.share
@@ -91,7 +90,6 @@ class Network:
         return error
 
     def _injected(self, call: Call) -> KubeError | None:
-        """Return the error of a fault, or None."""
         for one in self._present(*ERRORS):
             # A process that is forbidden to read the cluster's identity deletes no orphan until it is restarted.
             if one.affects(call, self._dice) and (one.kind, call.path) != ("403s", IDENTITY_PATH):

@@ -13,12 +13,10 @@ COLLECTION: Final = name_of(NODES)
 
 
 def internal(node: Document) -> list[str]:
-    """Return the InternalIPs of a Node."""
     return [one["address"] for one in node["status"].get("addresses") or () if one["type"] == "InternalIP"]
 
 
 def taints(node: Document) -> set[str]:
-    """Return the keys of a Node's taints."""
     return {one["key"] for one in node["spec"].get("taints") or ()}
 
 

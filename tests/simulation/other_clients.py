@@ -127,7 +127,6 @@ def _ignore(dice: random.Random, names: Sequence[str]) -> list[Action]:
 
 
 def _label(dice: random.Random, names: Sequence[str]) -> list[Action]:
-    """Another client writes the label of secondaries."""
     return [Action(pause(dice), "write_label", {"name": dice.choice(names), "of": dice.choice(("", *NAMES))})]
 
 

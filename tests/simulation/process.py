@@ -104,13 +104,11 @@ class Process:
         return handler is not None
 
     def halt(self) -> None:
-        """Suspend it."""
         if self.running:
             self._loop.halt(self.running)
 
     @property
     def is_halted(self) -> bool:
-        """Whether it is suspended."""
         return self._loop.is_halted(self.running)
 
     def go_on(self) -> None:

@@ -39,7 +39,6 @@ class Requesting(Actor):
         self._world.met["address requested"] += 1
 
     def change_request(self, name: str, address: str | None) -> None:
-        """Request another address for a Service, or none."""
         self._guest.change_service(name, {"spec": {"loadBalancerIP": address}})
         self._world.met["request changed"] += 1
 
@@ -52,7 +51,6 @@ class Requesting(Actor):
             self._world.met["requested address taken by another namespace"] += 1
 
     def free_address(self, address: str) -> None:
-        """Release it."""
         document = self._world.harvester.get(POOLS, LAN)
         self._world.harvester.put(POOLS, given_back(document, f"{RIVAL}-{address}"))
 

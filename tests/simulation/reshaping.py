@@ -63,7 +63,6 @@ class Reshaping(Actor):
         self._world.met["address of another Service requested"] += address is not None
 
     def remove_endpoints(self, name: str) -> None:
-        """Let all endpoints of a Service vanish."""
         self._world.met["endpoints vanished"] += self._guest.remove_endpoints(name)
 
     def restore_endpoints(self, name: str) -> None:

@@ -31,7 +31,6 @@ class AtRest:
         self._guest = guest
 
     def differences(self) -> list[str]:
-        """Return the differences from what holds at rest."""
         found = [] if self._guest.leader() else ["there is no leader"]
         for service in self._guest.services():
             if wants_one(service) and not service["metadata"].get("deletionTimestamp"):
@@ -111,6 +110,5 @@ def _condition(service: Document) -> Document:
 
 
 def _shares(service: Document, primary: Document) -> bool:
-    """Return whether a Service shares the address of another one."""
     is_named = annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{name_of(primary)}"
     return is_named and service is not primary and bool(shown(service))

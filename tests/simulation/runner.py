@@ -52,15 +52,12 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
     # Users.
 
     def create(self, name: str, ports: Sequence[Any], annotations: Mapping[str, str]) -> None:
-        """Create a Service."""
         self._guest.create_service(name, {"type": "LoadBalancer", "ports": list(ports)}, annotations)
 
     def delete(self, name: str) -> None:
-        """Delete a Service."""
         self._guest.delete_service(name)
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Change annotations."""
         self._guest.change_service(name, {"metadata": {"annotations": dict(annotations)}})
 
     def retype(self, name: str, type: str) -> None:
@@ -69,7 +66,6 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
         self._guest.change_service(name, {"spec": {"type": type}, **cleared})
 
     def change_ports(self, name: str, ports: Sequence[Any]) -> None:
-        """Change the ports."""
         self._guest.change_service(name, {"spec": {"ports": list(ports)}})
 
     def clear_status(self, name: str) -> None:
@@ -88,7 +84,6 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
         self._world.met["pool grown" if by > 0 else "pool shrunk"] += 1
 
     def move_pool(self) -> None:
-        """Give the pool other addresses."""
         self._world.pools.move()
         self._world.met["pool of other addresses"] += 1
 
@@ -98,12 +93,10 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
         self._world.met["pool opened" if to_everybody else "pool closed to us"] += 1
 
     def delete_pool(self, name: str) -> None:
-        """Delete a pool."""
         self._world.pools.delete(name)
         self._world.met["pool deleted"] += 1
 
     def make_pool(self, name: str) -> None:
-        """Make a pool."""
         self._world.pools.make(name)
         self._world.met["pool made later"] += 1
 
@@ -235,7 +228,6 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requestin
             )
 
     def restart_kube_vip(self) -> None:
-        """Restart kube-vip."""
         self._world.kube_vip.restart()
         self._world.met["kube-vip restarted"] += 1
 

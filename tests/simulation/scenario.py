@@ -40,7 +40,6 @@ PAUSES: Final = (0.0, 0.0, 0.05, 0.5, 5.0, 40.0)
 
 
 def scenario_of(seed: str) -> Scenario:
-    """Return the scenario of a seed."""
     dice = random.Random(f"{seed} story")
     names = SERVICES[: dice.randint(1, len(SERVICES))]
     actions = [Action(0.0, "create", {"name": names[0], **_new(dice, names, names[0])})]

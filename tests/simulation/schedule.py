@@ -114,7 +114,6 @@ class Schedule:
         await self._quiet()
 
     async def _pass(self, seconds: float) -> None:
-        """Let time pass."""
         loop = self._loop
         until = loop.time() + seconds
         while True:

@@ -25,7 +25,6 @@ TRACE_LINES: Final = 80
 
 
 def play(seed: str) -> Result:
-    """Play the schedule of a seed."""
     return Schedule(scenario_of(seed)).run()
 
 
@@ -64,7 +63,6 @@ def kind_of(wrong: str) -> str:
 
 
 def print_trace(scenario: Scenario, wrong: str) -> None:
-    """Print a scenario and its trace."""
     print(f"\nseed {scenario.seed}, {scenario.pool} addresses: {wrong}\n")
     for action in scenario.actions:
         print(f"  {action.pause:8.3f} s later  {action}")

@@ -130,7 +130,6 @@ class World:
             self._requesting.pop(guest.cluster, None)
 
     def permitted_pools(self, guest: Guest) -> frozenset[str]:
-        """Return the pools of which a cluster may request addresses."""
         return frozenset({LAN} if guest.cluster in self._requesting else ())
 
     def _rules_of(self, run: str) -> list[Document]:
@@ -212,7 +211,6 @@ class World:
     # Objects.
 
     def balancers(self) -> list[Document]:
-        """Return the load balancers of all clusters as stored."""
         return list(self.harvester.of(LOAD_BALANCERS).values())
 
     @property
@@ -232,7 +230,6 @@ class World:
         return any(self.met[event] for event in lost)
 
     def guest_of(self, run: str) -> Guest:
-        """Return the cluster of a run."""
         return next(one for one in self.guests if run.partition(".")[0] in one.processes)
 
     def writes(self) -> list[Call]:

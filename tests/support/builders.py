@@ -179,7 +179,6 @@ def load_balancer(
 
 
 def endpoint_slice(name: str, *endpoints: Mapping[str, Any], of: str = "web", namespace: str = "shop") -> EndpointSlice:
-    """Return an EndpointSlice of a Service."""
     document = {
         "metadata": {"name": name, "namespace": namespace, "labels": {SERVICE_LABEL: of}},
         "endpoints": list(endpoints),
@@ -198,7 +197,6 @@ def _ready(address: str) -> dict[str, str]:
 
 
 def served(name: str = "web", *, annotations: Mapping[str, str] | None = None, **more: Any) -> Service:
-    """Return a Service that has ``ADDRESS`` and is announced by kube-vip."""
     return service(
         name,
         annotations={KUBE_VIP_ADDRESSES: ADDRESS, **(annotations or {})},
@@ -233,7 +231,6 @@ def marked(
 
 
 def allocated(of: Service | None = None, name: str = LB_NAME, **more: Any) -> LoadBalancer:
-    """Return ``marked`` with ``ADDRESS`` allocated and in use."""
     return marked(of, name, **{"ip": ADDRESS, "pool": "vlan100", "address": ADDRESS, **more})
 
 

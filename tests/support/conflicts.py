@@ -61,7 +61,6 @@ class ConflictWorld(Program):
         return [one for one in both if one.verb != "WATCH"]
 
     def load_balancer(self) -> Document | None:
-        """Return the load balancer of the Service."""
         own = (
             one for one in self.harvester.items(LOAD_BALANCERS) if one["metadata"]["labels"][LB_SERVICE_NAME] == "web"
         )
@@ -85,7 +84,6 @@ class ConflictWorld(Program):
         }
 
     def address_annotation(self) -> str | None:
-        """Return the address that kube-vip announces."""
         return self.annotations().get(KUBE_VIP_ADDRESSES)
 
     def overwrite(self, server: MemoryServer, where: Where, key: str, patch: Document) -> None:
@@ -94,7 +92,6 @@ class ConflictWorld(Program):
             server.change(where, key, patch)
 
     def events(self, name: str, reason: str) -> list[str]:
-        """Return the messages of the Events with this reason on an object."""
         found = [one for one in self.guest.events() if one["involvedObject"]["name"] == name]
         return [one["message"] for one in found if one["reason"] == reason]
 

@@ -63,7 +63,6 @@ class HostileServer:
                 await writer.drain()
 
     async def end(self) -> None:
-        """End all connections."""
         for task, writer in self._serving.items():
             writer.transport.abort()
             task.cancel()
@@ -84,7 +83,6 @@ async def hostile_server(answer: Callable[[str], Reply]) -> AsyncIterator[Hostil
 
 
 async def whole(*pieces: bytes) -> AsyncGenerator[bytes, None]:
-    """Yield these pieces."""
     for piece in pieces:
         yield piece
 

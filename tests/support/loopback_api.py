@@ -41,7 +41,6 @@ class LoopbackApi:
     url: str = ""
 
     def answer(self, method: str, target: str, body: Json) -> tuple[int, Json]:
-        """Return status and body of an answer."""
         path = urlsplit(target).path
         self.seen.append(f"{method} {path}")
         refused = self.refusal or self.refusals.get(f"{method} {path}")
@@ -97,7 +96,6 @@ def _place(one: Json) -> str:
 
 
 def _is_in(place: Sequence[str], collection: Sequence[str]) -> bool:
-    """Return whether an object is one of a collection, of its namespace or of all."""
     everywhere = [*place[:-4], place[-2]] if "namespaces" in place[:-1] else place[:-1]
     return list(collection) in (list(place[:-1]), list(everywhere))
 
@@ -138,7 +136,6 @@ def serving(api: LoopbackApi) -> Iterator[None]:
 
 @contextmanager
 def two_clusters(guest: LoopbackApi, harvester: LoopbackApi, directory: Path, namespace: str) -> Iterator[list[str]]:
-    """Serve both, and give the flags of a command; ``namespace`` is that in Harvester."""
     with ExitStack() as stack:
         flags = ["--cluster-name=demo"]
         for name, api in (("cloud-config", harvester), ("kubeconfig", guest)):
@@ -151,7 +148,6 @@ def two_clusters(guest: LoopbackApi, harvester: LoopbackApi, directory: Path, na
 
 
 def kubeconfig(server: str, namespace: str, token: str) -> str:
-    """Return a kubeconfig for a server."""
     context = {"cluster": "c", "user": "u", **({"namespace": namespace} if namespace else {})}
     return str(
         yaml.safe_dump(

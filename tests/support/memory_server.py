@@ -66,7 +66,6 @@ class Call(NamedTuple):
 
     @property
     def is_write(self) -> bool:
-        """Whether it is no GET, LIST or WATCH, and no review, which stores nothing."""
         return self.verb not in {"GET", "WATCH", "REVIEW"}
 
 
@@ -80,7 +79,6 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> str:
-        """``namespace/name`` or name."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -94,7 +92,6 @@ def refused(status: int, reason: str, message: str, *, about: str = "") -> KubeE
 
 
 def page() -> KubeError:
-    """Return the error for the 404 page of a proxy."""
     return refused(404, "", "404 page not found")
 
 
@@ -218,11 +215,9 @@ class MemoryServer:
         return last
 
     def of(self, collection: Where) -> dict[str, Document]:
-        """Return the stored objects of a collection."""
         return self.objects.setdefault(name_of(collection), {})
 
     def events(self) -> list[Document]:
-        """Return the stored Events."""
         return list(self.of("v1/events").values())
 
     # With the rules of an API server.
@@ -238,7 +233,6 @@ class MemoryServer:
         return found
 
     def items(self, collection: Where, namespace: str = "") -> list[Document]:
-        """Return the objects of a namespace, or all."""
         stored = self.of(collection).values()
         return [one for one in stored if namespace in {"", one["metadata"].get("namespace")}]
 
@@ -577,7 +571,6 @@ class MemoryClient(ApiClient):
         name: str = "",
         page_objects: int = ApiClient.page_objects,
     ) -> None:
-        """``name`` is the ``by`` of its requests."""
         credentials = Credentials("memory", namespace, None, TokenSource(None))
         super().__init__(credentials, cluster=cluster, fence=fence)
         self.page_objects = page_objects
@@ -585,7 +578,6 @@ class MemoryClient(ApiClient):
         self.name = name
 
     async def _exchange(self, request: Request, limit: float) -> bytes:
-        """Return the response of the server."""
         body = None if request.data is None else msgspec.json.decode(request.data)
         body = Strategic(body) if request.content_type == STRATEGIC_PATCH and body is not None else body
         if request.fenced:
@@ -597,7 +589,6 @@ class MemoryClient(ApiClient):
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Yield the changes of the server."""
         lines = self.server.watch(resource.path(namespace), params, silence, by=self.name)
         async with aclosing(lines):
             async for kind, document in lines:
@@ -605,7 +596,6 @@ class MemoryClient(ApiClient):
 
 
 def placed(path: str) -> Place:
-    """Return the parts of a path."""
     found = _PATH.fullmatch(path)
     assert found is not None, path
     prefix = found["core"] or found["group"]
@@ -624,12 +614,10 @@ def has_labels(selector: str, document: Document) -> bool:
 
 
 def name_of(collection: Where) -> str:
-    """Return the name of a collection."""
     return f"{collection.api_version}/{collection.plural}" if isinstance(collection, Resource) else collection
 
 
 def document_of(item: Object | Document) -> Document:
-    """Return an object as a server stores it."""
     if isinstance(item, dict):
         return item
     shown = item.document() if isinstance(item, LoadBalancer) else item

@@ -36,7 +36,6 @@ DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x"]), {}).n
 
 
 def node_settings(**fields: Any) -> NodeSettings:
-    """Return the default settings with these fields."""
     return replace(DEFAULTS, **fields)
 
 
@@ -78,7 +77,6 @@ def vm(
     created: bool = True,
     firmware: str = "",
 ) -> VirtualMachine:
-    """Return a VM with UID ``uid-<name>`` by default."""
     template: dict[str, Any] = {"spec": {"domain": {"firmware": {"uuid": firmware}}}} if firmware else {}
     document = {
         "metadata": {
@@ -138,7 +136,6 @@ class Owners(dict[str, str]):
     listed = True
 
     def owner(self, address: str) -> str:
-        """Return the owner of an address."""
         return self.get(address, "")
 
 
@@ -186,7 +183,6 @@ def answered(status: int, message: str, reason: str = "", *, about: str = "") ->
 
 
 def vm_not_found(name: str = "w1") -> ApiError:
-    """Return the error for a VM that does not exist."""
     return answered(404, f'virtualmachines.kubevirt.io "{name}" not found', "NotFound", about=name)
 
 

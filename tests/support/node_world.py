@@ -102,24 +102,20 @@ class NodeWorld:
                     task.cancel()
 
     def boot(self, vm: Machine, *addresses: str) -> str:
-        """Create and start a VM; return its UID."""
         stored = self.create(vm)
         self.start(vm, *addresses)
         return stored
 
     def create(self, vm: Machine) -> str:
-        """Create a VM that does not run; return its UID."""
         uid: str = self.harvester_server.put(VM, machine_document(vm))["metadata"]["uid"]
         return uid
 
     def start(self, vm: Machine, *addresses: str) -> None:
-        """Start a VM."""
         self.harvester_server.put(VMI, instance_document(vm, *addresses))
         status = {"created": True, "ready": True, "printableStatus": "Running"}
         self.harvester_server.change(VM, f"{NAMESPACE}/{vm.name}", {"status": status})
 
     def stop(self, vm: Machine) -> None:
-        """Stop a VM."""
         status = {"created": None, "ready": None, "printableStatus": "Stopped"}
         self.harvester_server.change(VM, f"{NAMESPACE}/{vm.name}", {"status": status})
         self.harvester_server.remove(VMI, f"{NAMESPACE}/{vm.name}")
@@ -153,37 +149,29 @@ class NodeWorld:
         return self.guest_server.put(NODE, document)
 
     def say_ready(self, name: str, ready: str) -> None:
-        """Change the Ready condition of a Node."""
         self.guest_server.change(NODE, name, {"status": {"conditions": [{"type": "Ready", "status": ready}]}})
 
     def stored(self, name: str) -> Document:
-        """Return a Node as stored."""
         return self.guest_server.objects[NODE][name]
 
     def names(self) -> set[str]:
-        """Return the names of all Nodes."""
         return set(self.guest_server.objects.get(NODE, {}))
 
     def addresses(self, name: str) -> list[str]:
-        """Return ``type address`` of a Node."""
         return [f"{entry['type']} {entry['address']}" for entry in self.stored(name)["status"]["addresses"]]
 
     def taints(self, name: str) -> list[str]:
-        """Return the keys of a Node's taints."""
         return [taint["key"].rpartition("/")[2] for taint in self.stored(name)["spec"].get("taints") or ()]
 
     def provider_id(self, name: str) -> str:
-        """Return a Node's provider ID."""
         return str(self.stored(name)["spec"].get("providerID", ""))
 
     def told(self, name: str = "") -> list[str]:
-        """Return the reasons of the Events on a Node, or on all."""
         return [
             event["reason"] for event in self.guest_server.events() if name in {"", event["involvedObject"]["name"]}
         ]
 
     def node_writes(self) -> list[str]:
-        """Return the writes to Nodes, in order."""
         calls = self.guest_server.calls
         return [f"{call.verb} {call.path}" for call in calls if call.verb != "GET" and "/nodes/" in call.path]
 

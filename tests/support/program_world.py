@@ -101,7 +101,6 @@ class Program:
         """Set when it has ended."""
 
     async def run(self) -> None:
-        """Run it until it ends."""
         settings = build_settings(parse_command_line(self._flags), {})
         application = Application(
             settings,
@@ -154,19 +153,15 @@ class Program:
             self.put(service(name, uid=f"uid-of-{name}"))
 
     def put(self, item: Service) -> None:
-        """Store a Service."""
         self.guest.put(SERVICES, document_of(item))
 
     def change(self, name: str = "web", **patch: Any) -> None:
-        """Change a Service as another client."""
         self.guest.change(SERVICES, f"shop/{name}", patch)
 
     def service(self, name: str = "web") -> Document:
-        """Return a Service as it is stored."""
         return self.guest.of(SERVICES)[f"shop/{name}"]
 
     def annotations(self, name: str = "web") -> dict[str, str]:
-        """Return the annotations of a Service."""
         return dict(self.service(name)["metadata"].get("annotations") or {})
 
     def condition(self, name: str = "web") -> Document:
@@ -215,10 +210,8 @@ def copy_of(guest: MemoryServer) -> MemoryServer:
 
 
 def destructive(calls: Sequence[Call]) -> list[str]:
-    """Return the PUT and DELETE requests."""
     return [f"{one.verb} {one.path.rpartition('/')[2]}" for one in calls if one.verb in {"PUT", "DELETE"}]
 
 
 def by_name(server: MemoryServer, resource: Resource[Any]) -> dict[str, Document]:
-    """Return the objects of a collection by their names."""
     return {one["metadata"]["name"]: one for one in server.items(resource)}

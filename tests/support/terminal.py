@@ -23,7 +23,6 @@ class Terminal:
         self._end = end
 
     def press(self, keys: str) -> None:
-        """Press these keys, one after the other."""
         os.write(self._end, keys.encode())
 
     def shows(self, words: str) -> bool:

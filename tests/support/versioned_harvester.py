@@ -81,7 +81,6 @@ class World(Program):
             self.put_pool(name, subnet, network=network, scope=scope)
 
     def put_document(self, resource: Any, document: Document) -> Document:
-        """Create an object in Harvester, as its API server does."""
         return self.harvester.create(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **document})
 
     def put_machine(self, machine: Machine, *addresses: str) -> None:
@@ -97,16 +96,13 @@ class World(Program):
         self.guest.put(NODES, node)
 
     def stop_machine(self, machine: Machine) -> None:
-        """Stop a VM."""
         self.harvester.remove(INSTANCES, f"{machine.namespace}/{machine.name}")
 
     @property
     def balancer(self) -> Document:
-        """The one load balancer."""
         (found,) = self.harvester.items(LOAD_BALANCERS)
         return found
 
     def books(self, pool: str) -> Mapping[str, str]:
-        """Return the allocations of a pool."""
         status: Document = self.harvester.of(POOLS)[pool].get("status") or {}
         return status.get("allocated") or {}

@@ -60,26 +60,22 @@ def asserts(function: Function) -> bool:
 
 
 def called_names(function: Function) -> set[str]:
-    """Return the names of the functions and methods that a function calls."""
     callees = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
     names = {callee.id for callee in callees if isinstance(callee, ast.Name)}
     return names | {callee.attr for callee in callees if isinstance(callee, ast.Attribute)}
 
 
 def modules_of_tests() -> Iterator[tuple[Path, str]]:
-    """Yield the modules with tests but this one, with their text."""
     for path in sorted(ROOT.glob("tests/**/test_*.py")):
         if path != Path(__file__):
             yield path, path.read_text()
 
 
 def named_functions(module: ast.Module) -> list[Function]:
-    """Return the test functions of a module."""
     return [node for node in module.body if isinstance(node, Function) and node.name.startswith("test_")]
 
 
 def marked_tests(marker: str) -> Iterator[MarkedTest]:
-    """Yield the tests with a marker, once for each of its texts."""
     for path, text in modules_of_tests():
         if f"mark.{marker}" not in text:
             continue

@@ -63,7 +63,6 @@ def test_text_of_other_programs_is_escaped(log_format: LogFormat) -> None:
 
 
 def lines(output: io.StringIO) -> list[str]:
-    """Return the lines without their times."""
     written = []
     for line in output.getvalue().splitlines():
         time, _, rest = line.partition(" ")

@@ -30,7 +30,6 @@ class Cluster:
         self._watching = Background("cluster", [self.nodes.run, self.instances.run])
 
     async def open(self) -> None:
-        """Start the watches."""
         await self._watching.start([self.nodes.wait_synced, self.instances.wait_synced], within=SYNC_SECONDS)
 
     async def close(self) -> None:
@@ -48,7 +47,6 @@ class Cluster:
         return str(stored["metadata"]["uid"])
 
     async def boot(self, vm: Machine, *addresses: str) -> str:
-        """Create and start a VM; return its UID."""
         return str((await self.machines.create(vm, *addresses))["metadata"]["uid"])
 
     async def join(self, *vms: Machine, ready: str = "True") -> None:
@@ -97,22 +95,18 @@ class Cluster:
 
 
 def has_taint(node: Document) -> bool:
-    """Return whether a Node has the taint of one that is not initialised."""
     return UNINITIALIZED_TAINT in taints_of(node)
 
 
 def taints_of(node: Document) -> list[str]:
-    """Return the keys of a Node's taints."""
     return [taint["key"] for taint in node.get("spec", {}).get("taints") or ()]
 
 
 def addresses_of(node: Document) -> list[str]:
-    """Return ``type address`` for each address of a Node."""
     return [f"{entry['type']} {entry['address']}" for entry in node.get("status", {}).get("addresses") or ()]
 
 
 def label_of(node: Document, key: str) -> str | None:
-    """Return a label of a Node."""
     value = node.get("metadata", {}).get("labels", {}).get(key)
     return None if value is None else str(value)
 

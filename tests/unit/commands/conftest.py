@@ -30,7 +30,6 @@ class Run:
 
     @property
     def document(self) -> Json:
-        """The JSON that was printed."""
         document = json.loads(self.out)
         assert isinstance(document, dict)
         return document

@@ -98,7 +98,6 @@ def balancer(
 
 
 def home() -> Json:
-    """Return the namespace whose UID is the cluster's."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": CLUSTER_UID}}
 
 
@@ -138,7 +137,6 @@ def node(name: str = "w1", *, annotations: Mapping[str, str] | None = None, **sp
 
 
 def machine(name: str = "w1") -> Json:
-    """Return a VM."""
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -185,7 +183,6 @@ def working_node(name: str = "w1") -> list[Json]:
 
 
 def endpoint_slice(of: str = "web") -> Json:
-    """Return an EndpointSlice with a ready Pod."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

@@ -68,7 +68,6 @@ def announced_by(run: Runner, flags: list[str]) -> tuple[str, str, int]:
 
 
 def status(run: Runner, flags: list[str]) -> Run:
-    """Return the JSON document of ``status``."""
     return run("status", "-o", "json", *flags)
 
 

@@ -21,7 +21,6 @@ LONG_AGO: Final = "2026-11-20T08:00:00Z"
 
 
 def made(row: Row) -> list[Json]:
-    """Return the objects of a row."""
     return [one() if callable(one) else one for one in row]
 
 
@@ -68,12 +67,10 @@ def of_vms(first: Sequence[str], second: Sequence[str] = ()) -> list[Json]:
 
 
 def cluster_ip(address: str) -> Json:
-    """Return a Service of type ClusterIP."""
     return objects.service(f"of-{address}", uid=address, type="ClusterIP", clusterIPs=[address, "fd00::1"])
 
 
 def service_cidr(*cidrs: str) -> Json:
-    """Return a ServiceCIDR."""
     metadata = {"name": "kubernetes"}
     return {
         "apiVersion": "networking.k8s.io/v1",

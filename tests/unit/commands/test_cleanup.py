@@ -28,7 +28,6 @@ KEY = f"{objects.VMS}/lb"
 
 
 async def remove_finalizers(server: MemoryServer, *, number: int, pause: float) -> None:
-    """Remove the finalizers of deleted load balancers, one after the other."""
     for _ in range(number):
         await asyncio.sleep(pause)
         deleting = (one for one in server.items(LOAD_BALANCERS) if one["metadata"].get("deletionTimestamp"))

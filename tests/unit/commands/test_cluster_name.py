@@ -22,7 +22,6 @@ def balancer(cluster: str, of: str = "shop/web", uid: str = objects.UID, owner: 
 
 
 def unnamed(flags: list[str]) -> list[str]:
-    """Return the flags without the name of the cluster."""
     return [flag for flag in flags if not flag.startswith("--cluster-name")]
 
 

@@ -211,7 +211,6 @@ def test_text_of_others_has_an_origin_and_is_never_a_command(
 
 
 def values_of(value: object, field: str) -> Iterator[str]:
-    """Yield the texts of all fields with this name in a document."""
     if isinstance(value, list):
         for member in value:
             yield from values_of(member, field)

@@ -41,7 +41,6 @@ class TimedStream(io.StringIO):
         self.times: list[float] = []
 
     def write(self, text: str) -> int:
-        """Write a text and note the time."""
         self.times.append(loop_time())
         return super().write(text)
 
@@ -79,7 +78,6 @@ class SlowServers:
 
 
 def jump(command: Coroutine[Any, Any, int]) -> int:
-    """Run a command in a loop whose clock jumps."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         return runner.run(command)
 
@@ -127,7 +125,6 @@ def test_slow_harvester_whose_webhook_hangs_is_reported_in_time(
 
 
 def files(directory: Path) -> Iterator[str]:
-    """Write both kubeconfigs, and yield their flags."""
     for name, namespace in (("kubeconfig", ""), ("cloud-config", objects.VMS)):
         file = directory / name
         file.write_text(kubeconfig(f"http://{name}.invalid", namespace, TOKEN))

@@ -36,7 +36,6 @@ def balancer(of: str = "shop/web", uid: str = objects.UID, address: str = "10.0.
 
 
 def ready_node() -> Json:
-    """Return an initialized Node."""
     node = objects.node(taints=[], providerID="harvester://uid-of-vm-w1")
     node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
     return node

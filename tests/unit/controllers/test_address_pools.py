@@ -17,7 +17,6 @@ POOL = {"apiGroups": [IP_POOLS.group], "resources": [IP_POOLS.plural], "resource
 
 
 def refusal() -> KubeError:
-    """Return the error for a credential whose roles are being replaced."""
     return refused(403, "Forbidden", "the cluster role is being replaced")
 
 

@@ -16,7 +16,6 @@ AGENTS: Final = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtu
 
 
 def answers(server: MemoryServer, vm: Machine, hostname: str) -> None:
-    """Set the response of the guest agent of a VM."""
     server.answers[f"{AGENTS}/{vm.name}/guestosinfo"] = {"hostname": hostname}
 
 

@@ -20,7 +20,6 @@ SOME_INTERVALS = 20 * DELETION_INTERVAL_SECONDS
 
 
 def deletions(scene: NodeWorld) -> list[str]:
-    """Return the DELETE requests."""
     return [call.path for call in scene.guest_server.calls if call.verb == "DELETE"]
 
 

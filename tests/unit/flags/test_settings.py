@@ -104,7 +104,6 @@ NOT_A_SETTING = {"cloud-provider", "leader-elect-resource-lock", "help", "versio
 
 
 def test_every_flag_with_an_effect_changes_a_setting() -> None:
-    """Without any one of them, the settings are others, or are rejected."""
     words = {name_of(word): word for word in EVERY_FLAG.split()}
     effective = {flag.name for flag in FLAGS if flag.group is not Group.ACCEPTED}
     assert {*words, *map(name_of, NEEDED)} == effective - NOT_A_SETTING

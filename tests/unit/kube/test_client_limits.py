@@ -27,12 +27,10 @@ PAGE_END = b'"}}]}'
 
 
 def client_of(server: HostileServer) -> ApiClient:
-    """Return a client of a hostile server."""
     return ApiClient(Credentials(server.url, "", None, TokenSource(None)), cluster="harvester")
 
 
 def page(*items: dict[str, Any], token: str = "") -> bytes:
-    """Return a page of a list."""
     return json.dumps({"metadata": {"resourceVersion": "7", "continue": token}, "items": items}).encode()
 
 
@@ -44,12 +42,10 @@ async def watched(client: ApiClient, *, silence: float = 60.0) -> list[Any]:
 
 
 async def get(client: ApiClient) -> object:
-    """Read an object."""
     return await client.get(SERVICES, "web", namespace="shop")
 
 
 async def list_all(client: ApiClient) -> object:
-    """List the objects."""
     return await client.list(SERVICES)
 
 

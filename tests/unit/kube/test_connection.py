@@ -97,7 +97,6 @@ async def left_open(client: ApiClient) -> int:
 
 
 async def get(client: ApiClient) -> None:
-    """Read an object."""
     await client.get(NAMESPACES, "default")
 
 
@@ -110,7 +109,6 @@ async def start_watch(client: ApiClient) -> None:
 
 
 def answer(*headers: str, body: str = "", status: str = "200 OK") -> str:
-    """Return a response."""
     return "\r\n".join((f"HTTP/1.1 {status}", *headers, "", body))
 
 

@@ -64,7 +64,6 @@ def written(change: Callable[[Document], object] = lambda _document: None) -> st
 
 
 def cluster(**fields: object) -> Callable[[Document], object]:
-    """Return the change that sets fields of the cluster."""
     return lambda document: document["clusters"][0]["cluster"].update(kebab(fields))
 
 
@@ -74,7 +73,6 @@ def user(**fields: object) -> Callable[[Document], object]:
 
 
 def context(**fields: object) -> Callable[[Document], object]:
-    """Return the change that sets fields of the context."""
     return lambda document: document["contexts"][0]["context"].update(fields)
 
 

@@ -27,7 +27,6 @@ def decoded(document: Document) -> Service:
 
 
 def followed(server: MemoryServer) -> Informer[Service]:
-    """Return an informer of the Services of a server."""
     return Informer(MemoryClient(server, cluster="guest"), SERVICES)
 
 
@@ -252,12 +251,10 @@ async def test_collection_is_listed_every_30_to_60_minutes() -> None:
 
 
 def lists(server: MemoryServer) -> int:
-    """Return the number of lists."""
     return sum(call.verb == "GET" and call.path == SERVICES.path() for call in server.calls)
 
 
 async def seconds_until_seen(server: MemoryServer, informer: Informer[Service], name: str) -> float:
-    """Create a Service; return the seconds until the cache has it."""
     seen = asyncio.Event()
     informer.on_change(lambda _old, new: seen.set() if new is not None and new.metadata.name == name else None)
     began = asyncio.get_running_loop().time()

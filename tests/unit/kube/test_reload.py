@@ -52,7 +52,6 @@ class Files:
             (self.kubeconfig.parent / "me.crt").write_bytes(client.certificate.read_bytes())
 
     def trust(self, number: int) -> None:
-        """Write the certificate of one authority."""
         (self.kubeconfig.parent / "ca.crt").write_bytes(self.authorities[number].ca_file.read_bytes())
 
     def use_token(self) -> None:

@@ -58,12 +58,10 @@ class Wire:
         return self.read().count(b"PATCH /api/v1/")
 
     def respond(self) -> None:
-        """Send a response on each connection."""
         for connection in self._connections:
             connection.sendall(ANSWER)
 
     def close(self) -> None:
-        """Close all sockets."""
         for one in (self._listener, *self._connections):
             one.close()
 

@@ -37,7 +37,6 @@ OBJECTS: dict[str, tuple[Resource[Any], dict[str, Any]]] = {
 
 
 def decoded(resource: Resource[Any], document: dict[str, Any]) -> Any:
-    """Return what is kept of a document."""
     return resource.decode(msgspec.json.encode(document))
 
 

@@ -113,7 +113,6 @@ async def running(settings: ServerSettings, health: HealthRegistry, tmp_path: Pa
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
-    """Wait for the end of a connection."""
     try:
         async with asyncio.timeout(MAX_SECONDS):
             return await reader.read() == b""

@@ -141,17 +141,14 @@ def snapshot_of(
 
 
 def snapshot_in(world: World) -> ServiceSnapshot:
-    """Return the snapshot of a row."""
     return snapshot_of(world.service, *world.load_balancers, **world.facts)
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **facts: Any) -> ServicePlan:
-    """Return the plan for the snapshot with these arguments of ``snapshot_of``."""
     return plan_service(snapshot_of(service, *load_balancers, **facts))
 
 
 def outline(world: World) -> Plan:
-    """Return the whole plan of a row."""
     made = plan(world.service, *world.load_balancers, **world.facts)
     return Plan(
         phase=Phase(made.phase),
@@ -166,7 +163,6 @@ def outline(world: World) -> Plan:
 
 
 def short_verdict(verdict: Verdict) -> str:
-    """Return the kind of a verdict with its addresses or its reason."""
     match verdict:
         case Ready(addresses=addresses):
             return f"Ready {' '.join(addresses)}"
@@ -185,7 +181,6 @@ def conditioned(reason: Reason, **more: Any) -> Service:
 
 
 def short_condition(condition: ServiceCondition | None) -> str:
-    """Return status and reason of a condition; empty for none."""
     return "" if condition is None else f"{condition.status} {condition.reason}"
 
 
@@ -242,10 +237,8 @@ def _short_entry(entry: Document) -> str:
 
 
 def reasons(made: ServicePlan) -> tuple[str, ...]:
-    """Return types and reasons of the Events."""
     return tuple(f"{event.type} {event.reason}" for event in made.events)
 
 
 def messages(made: ServicePlan, reason: str = "") -> list[str]:
-    """Return the messages of the Warning Events, or of those with this reason."""
     return [event.message for event in made.events if event.type == "Warning" and reason in {"", event.reason}]

@@ -176,7 +176,6 @@ def test_address_that_no_load_balancer_has(
 
 
 def twin(created: str, **fields: Any) -> LoadBalancer:
-    """Return the load balancer of another Service, with ``ADDRESS``."""
     other = allocated(service("other", uid="other"), "demo-shop-other-1", **fields)
     return replace(other, metadata=replace(other.metadata, uid="twin", creation_timestamp=created))
 

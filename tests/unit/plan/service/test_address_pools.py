@@ -22,7 +22,6 @@ LAN: Final = {"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.10", "rangeEnd": "1
 
 
 def pool(*ranges: Any, **status: Any) -> IPPool:
-    """Return a pool with these ranges, ``LAN`` without any."""
     document = {"metadata": {"name": "lan", "resourceVersion": "5"}, "spec": {"ranges": ranges or [LAN]}}
     return IP_POOLS.decode(msgspec.json.encode({**document, "status": status}))
 

@@ -97,7 +97,6 @@ MESSAGES: dict[str, Said] = {
 
 
 def said(row: Said) -> LoadBalancer:
-    """Return a load balancer with this message."""
     return marked(message=row.message, spec={"ipPool": row.pool} if row.pool else {})
 
 

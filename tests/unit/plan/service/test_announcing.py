@@ -75,7 +75,6 @@ ALL_TOUCHES: Final = len(TOUCH_SECONDS)
 
 
 def recorded(step: Step, address: str = ADDRESS, **more: bool | str) -> Record:
-    """Return a record with the usual fields."""
     return msgspec.convert({"uid": UID, "step": step, "address": address, "fields": FIELDS, **more}, Record)
 
 

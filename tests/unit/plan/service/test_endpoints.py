@@ -24,7 +24,6 @@ def endpoint(node: str | None = "n1", **conditions: bool | None) -> dict[str, An
 
 
 def slices(**endpoints: list[Mapping[str, Any]]) -> list[EndpointSlice]:
-    """Return EndpointSlices by their names."""
     return [endpoint_slice(name, *found) for name, found in endpoints.items()]
 
 

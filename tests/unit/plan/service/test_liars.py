@@ -109,7 +109,6 @@ def test_condition_that_another_program_wrote_is_replaced(
 
 
 def replace_condition(told: Service) -> Service:
-    """Return the Service with the condition that it is ready."""
     ready = service(ours=True, address=ADDRESS).status.conditions
     return replace(told, status=replace(told.status, conditions=ready))
 

@@ -41,7 +41,6 @@ def store_of(*services: Service, load_balancers: tuple[LoadBalancer, ...], **lis
 
 
 def observed(concerned: Service, load_balancer: LoadBalancer | None, *others: Service, **lists: Any) -> ServiceSnapshot:
-    """Return the snapshot of a Service with this load balancer, beside other objects."""
     load_balancers = () if load_balancer is None else (load_balancer,)
     return observe(store_of(concerned, *others, load_balancers=load_balancers, **lists), concerned, CLUSTER)
 
@@ -130,7 +129,6 @@ def test_published_address_stays(*, recorded: bool) -> None:
 
 
 def made_at(time: str, load_balancer: LoadBalancer) -> LoadBalancer:
-    """Return a load balancer that was created at this time."""
     return replace(load_balancer, metadata=replace(load_balancer.metadata, creation_timestamp=time))
 
 

@@ -68,7 +68,6 @@ def test_every_field_of_the_specification_is_changed_here() -> None:
 
 
 def changes_of(item: Service) -> Iterator[tuple[str, Service]]:
-    """Yield every change of one field of a Service."""
     meta, spec, status = item.metadata, item.spec, item.status
     for key in ANNOTATIONS:
         for value in ("", "true", "10.0.0.99", "shop/web"):
@@ -215,7 +214,6 @@ def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace() 
 
 
 def ports_from(first: int, number: int) -> list[dict[str, Any]]:
-    """Return the ports of a Service, with node ports."""
     return [{"port": port, "nodePort": port} for port in range(first, first + number)]
 
 

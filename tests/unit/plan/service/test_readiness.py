@@ -85,7 +85,6 @@ class Case(NamedTuple):
 
 
 def plan_of(case: Case) -> ServicePlan:
-    """Return the plan of a case."""
     facts: dict[str, Any] = {} if case.others_at is None else {"last_announced_at": case.others_at - case.since}
     snapshot = snapshot_of(
         case.service, allocated(), cluster=case.cluster, since=case.since, touches=case.touches, **facts

@@ -167,7 +167,6 @@ def test_service_that_had_an_address_requests_none(requested: Service) -> None:
 
 
 def warning(requested: Service, **more: Any) -> str:
-    """Return the only Warning about a Service."""
     (text,) = messages(plan(requested, **more))
     return text
 

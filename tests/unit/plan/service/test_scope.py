@@ -36,7 +36,6 @@ Row = tuple[Service, tuple[LoadBalancer, ...]]
 
 
 def without_finalizer(of: Service) -> Service:
-    """Return the Service without the finalizer of this controller."""
     others = tuple(name for name in of.metadata.finalizers or () if name != SERVICE_FINALIZER)
     return replace(of, metadata=replace(of.metadata, finalizers=others))
 

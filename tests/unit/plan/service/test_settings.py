@@ -209,7 +209,6 @@ NEW: dict[str, dict[str, Any]] = {
 
 
 def warnings_of(made: ServicePlan, *reasons: Reason) -> str:
-    """Return the Warnings of a plan, or those with one of the reasons: each with its reason and its message."""
     warnings = [event for event in made.events if event.type == "Warning"]
     chosen = [event for event in warnings if not reasons or event.reason in reasons]
     return "\n".join(f"{event.reason}: {event.message}" for event in chosen)
