@@ -227,7 +227,7 @@ def _blocked(snapshot: LifecycleSnapshot, obstacle: Obstacle) -> EventMessage:
     return EventMessage(
         "Warning",
         NodeReason.DELETION_BLOCKED,
-        f"The VM of this Node does not exist, but deletion is blocked: {why}. Check the namespace and the server in "
+        f"The VM of this Node was not found, but deletion is blocked: {why}. Check the namespace and the server in "
         "the cloud-config",
         "If the VM is deleted, delete the Node",
         deletion_command(snapshot.node),

@@ -171,7 +171,7 @@ def unreadable(store: NodeStore) -> EventMessage | None:
 
 def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
     label = f"{VM_CLUSTER}={cluster.name}" if cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
-    need = f"run qemu-guest-agent in it, and give it the label {label}"
+    need = f"run qemu-guest-agent in it, and give its VirtualMachineInstance the label {label}"
     if not cluster.asks_guests:
         need = "it must have the Node's system UUID, because guests are not queried for host names"
     cause = (

@@ -199,11 +199,8 @@ def rejected_changes(request: Request, load_balancer: LoadBalancer, *, has_addre
             continue
         is_set = setting.requested and setting.annotation in request.present
         change = f"is {setting.requested!r}" if is_set else "was removed"
-        created_with = f"with {setting.present!r}" if setting.present else "without one"
-        cause = (
-            f"{change}, but the load balancer was created {created_with} and keeps it so, because a change would cost "
-            "the address"
-        )
+        kept = f"keeps {setting.present!r}" if setting.present else "has none"
+        cause = f"{change}, but the load balancer {kept}: it is fixed"
         first = "Set the annotation back" if setting.present else "Remove the annotation"
         remedy = f"{first}, or delete the Service and create it again"
         place = f"Annotation {setting.annotation}"

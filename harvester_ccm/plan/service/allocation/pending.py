@@ -149,7 +149,7 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
     ),
     Stage.NOT_ANNOUNCED: _Text(
         Reason.ANNOUNCEMENT_PENDING,
-        "Harvester has an address for this Service but does not announce it yet",
+        "Harvester does not announce an address for this Service yet",
         "Check that kube-vip runs in namespace harvester-system of Harvester and, for ipam dhcp, that a DHCP server "
         "answers there",
     ),

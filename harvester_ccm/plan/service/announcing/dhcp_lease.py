@@ -99,7 +99,10 @@ def _no_lease(snapshot: ServiceSnapshot) -> EventMessage:
     if snapshot.service.spec.load_balancer_class is not None:
         checks.insert(0, f"that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name)")
     if reading is Reading.MISSING:
-        cause = "The Service has no endpoint, and kube-vip gets an address from DHCP only for a Service that has one"
+        cause = (
+            "The Service has no endpoint, and since version 1.2 kube-vip gets an address from DHCP only for a Service "
+            "that has one"
+        )
         remedy = f"Start a Pod of the Service. If that does not help, check in this order: {', '.join(checks)}"
         return EventMessage("Normal", Reason.DHCP_LEASE_PENDING, cause, remedy, _LOG_COMMAND)
     if reading is Reading.UNREADABLE:

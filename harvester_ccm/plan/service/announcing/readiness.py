@@ -119,7 +119,7 @@ def _ignored(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired
 
 
 def _no_endpoints(snapshot: ServiceSnapshot) -> EventMessage:
-    cause = "The Service has no endpoint, and kube-vip announces an address only with one"
+    cause = "The Service has no endpoint, and since version 1.2 kube-vip announces an address only with one"
     if is_local(snapshot.service):
         cause = (
             "No endpoint of the Service takes traffic, and with externalTrafficPolicy Local, kube-vip announces an "
