@@ -293,8 +293,8 @@ class Reason(StrEnum):
     """Warning: Harvester has not processed the load balancer for 30 s. Fix: check `harvester-load-balancer` and its
     log."""
     ALLOCATING = "Allocating", "Harvester to finish allocating an address, which takes seconds"
-    """Warning: Harvester has not finished the allocation, or cannot write the IP pool. Fix: wait; after a minute, check
-    that the VM network of the pool exists, and the log of `harvester-load-balancer`."""
+    """Warning: Harvester has not finished the allocation, or cannot write the IP pool. Fix: wait; after a minute, do
+    what the message states, and check the log of `harvester-load-balancer`."""
     ANNOUNCEMENT_PENDING = "AnnouncementPending", "the kube-vip of Harvester itself to announce the address"
     """Warning: Harvester does not announce the address of a VM load balancer. Fix: check the DaemonSet `kube-vip` in
     namespace `harvester-system` of Harvester; with `ipam: dhcp`, the DHCP server in the network of its hosts."""
@@ -328,14 +328,15 @@ class Reason(StrEnum):
     """No Event: the address is published, and no Node has noted it yet. Fix: none; it takes some seconds, longer while
     kube-vip works on many Services."""
     NOT_ANNOUNCED = "AddressNotAnnounced", "a node to announce its address"
-    """Warning: no Node has noted that it announces the address, or kube-vip does not announce it again by itself. Fix:
-    check kube-vip as the message states."""
+    """Warning: no Node has noted that it announces the address, annotation `kube-vip.io/ignore` prevents it, or
+    kube-vip does not announce it again by itself. Fix: remove the annotation, or check kube-vip as the message
+    states."""
     HARVESTER_UNAVAILABLE = (
         "HarvesterUnavailable",
         "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
     )
-    """Warning: Harvester cannot be reached, rejects the credential or denies a permission. Addresses keep working. Fix:
-    check server, network and credential as the message states."""
+    """Warning: Harvester cannot be reached, rejects the credential, denies a permission or cannot serve a request. No
+    address is withdrawn for that. Fix: check what the message states: server, network, credential or webhook."""
     HARVESTER_MISMATCH = (
         "HarvesterMismatch",
         "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
@@ -346,15 +347,17 @@ class Reason(StrEnum):
         "LoadBalancerOwnershipConflict",
         "the name or the address of its load balancer, which a load balancer of another cluster has",
     )
-    """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name. Fix:
-    set `--former-cluster-names` if this cluster was renamed; give a clone its own address."""
+    """Warning: a load balancer with the name, the labels or the address of this one belongs to another cluster, or to
+    this one under another name. Fix: set `--former-cluster-names` if this cluster was renamed; otherwise do what the
+    message states, or create the Service again."""
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
     """Warning: Harvester is still deleting the old load balancer, or that of an earlier Service of this name. Fix:
     wait; after a minute, check its finalizers, and `harvester-load-balancer`."""
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
     """Warning: no load balancer of Harvester can serve the Service. Fix: change the Service as the message states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"
-    """Warning: the value of an annotation cannot be used. Fix: correct it; the message has the valid values."""
+    """Warning: the value of an annotation, or of `spec.loadBalancerIP`, cannot be used. Fix: correct it; the message
+    has the valid values."""
     SHARING_REJECTED = "AddressSharingRejected", "the permission to share an address"
     """Warning: the address of the primary cannot be shared. Fix: change ports, network or primary as the message
     states."""
@@ -376,7 +379,8 @@ class Reason(StrEnum):
     """Warning: writes are rate-limited; another controller probably keeps changing the same fields. Fix: find it with
     `kubectl get service NAME -o yaml --show-managed-fields`."""
     SYNC_FAILED = "SyncLoadBalancerFailed", "the API server to accept a write"
-    """Warning: a request was rejected. Fix: change the quota, label, policy or permission that the message names."""
+    """Warning: a write was rejected, or another client changed the object before each attempt. Fix: do what the message
+    states, for example with a quota, a port, a policy or a permission."""
 
     # Reasons of Events only.
     ENSURING = "EnsuringLoadBalancer"
@@ -398,8 +402,8 @@ class Reason(StrEnum):
     ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
     """Normal: it is not visible whether the address is announced."""
     IGNORED = "SettingsIgnored"
-    """Warning: settings of the Service have no effect on this load balancer. Fix: remove them, or change the workload
-    type."""
+    """Warning: settings of the Service have no effect on this load balancer, or annotations are unknown. Fix: do what
+    the message states, or remove them."""
     IMMUTABLE = "ImmutableSettingChanged"
     """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or create the
     Service again; it then gets another address."""
@@ -458,7 +462,8 @@ class NodeReason(StrEnum):
     DELETING = "DeletingNode"
     """Normal: the Node was deleted because its VM is gone."""
     DELETION_FAILED = "DeletingNodeFailed"
-    """Warning: the API server did not delete the Node. Fix: grant `delete` on `nodes` (chart: `rbac.nodeDeletion`)."""
+    """Warning: the API server did not delete the Node. Fix: grant `delete` on `nodes` (chart: `rbac.nodeDeletion`), or
+    exempt the controller from the policy."""
     DELETION_BLOCKED = "NodeDeletionBlocked"
     """Warning: the VM of the Node was not found, but deleting the Node is not safe. Fix: correct namespace or server of
     the cloud-config; if the VM is deleted, delete the Node."""
@@ -494,8 +499,8 @@ class NodeReason(StrEnum):
     KUBELET_NOT_REPORTING = "KubeletNotReporting"
     """Warning: the VM runs, but its kubelet does not report. Fix: check the kubelet and the network in the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
-    """Warning: Harvester cannot be reached, rejects the credential, denies a permission, or was not listed yet. Fix:
-    check server, network and credential as the message states."""
+    """Warning: Harvester cannot be reached, rejects the credential, denies a permission, cannot list its VMs, or has
+    not listed them yet. Fix: check server, network and credential as the message states."""
     NO_VM_NETWORK = "NoVMNetwork"
     """Warning: the VM has no interface in the network for node addresses. Fix: attach the VM to a VM network, or
     correct `--management-network`."""
