@@ -86,6 +86,8 @@ def plan_address_in_use(snapshot: ServiceSnapshot) -> Desired:
         f"Delete the Service, take the address out of the range of {source}, and create the Service again: Harvester "
         "refuses to take out an address that is allocated"
     )
+    if address in snapshot.primary_allocated:
+        remedy = f"Name another primary than Service {snapshot.request.primary}, which has this address"
     verdict = not_ready(EventMessage("Warning", Reason.ADDRESS_IN_USE, cause, remedy), snapshot)
     return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD))
 

@@ -43,5 +43,8 @@ def _claimed(address: str, other: str) -> EventMessage:
         f"Address {address} of this Service was written to Service {other}, for which kube-vip can announce it as well "
         "until it is removed there. Traffic can reach the Pods of that Service meanwhile"
     )
-    remedy = "Find in its managed fields who does that. In the chart, kubeVipPolicy=deny prevents it"
+    remedy = (
+        "Find in its managed fields who does that. From Kubernetes 1.30 on, kubeVipPolicy=deny in the chart rejects "
+        "such a change of a Service that exists"
+    )
     return EventMessage("Warning", Reason.ADDRESS_CLAIMED, cause, remedy)

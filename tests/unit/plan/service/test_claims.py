@@ -62,7 +62,8 @@ def test_service_whose_address_was_written_to_another_one_gets_an_event(claiming
     assert event.message == (
         f"Address {TAKEN} of this Service was written to Service shop/web, for which kube-vip can announce it as well "
         "until it is removed there. Traffic can reach the Pods of that Service meanwhile. Find in its managed fields "
-        "who does that. In the chart, kubeVipPolicy=deny prevents it"
+        "who does that. From Kubernetes 1.30 on, kubeVipPolicy=deny in the chart rejects such a change of a Service "
+        "that exists"
     )
 
 

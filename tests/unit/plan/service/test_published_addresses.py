@@ -105,6 +105,7 @@ def test_primary_address_that_a_node_has_is_not_shared() -> None:
     plan = plan_service(observed(secondary, allocated(PRIMARY, name="demo-shop-main-1"), PRIMARY, **NODE))
     assert isinstance(plan.verdict, NotReady)
     assert plan.verdict.reason == Reason.ADDRESS_IN_USE
+    assert plan.verdict.message.remedy == "Name another primary than Service shop/main, which has this address"
 
 
 def test_lease_that_a_node_has_is_not_taken_over() -> None:

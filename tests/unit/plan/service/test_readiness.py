@@ -315,8 +315,9 @@ def test_text_about_a_late_lease_names_the_endpoint_first_and_the_class_second(*
     first = class_check if has_class else ""
     dhcp = "that a DHCP server answers in the network of the nodes"
     texts = {
-        Reading.MISSING: "The Service has no endpoint, and since version 1.2 kube-vip gets an address from DHCP only for "
-        f"a Service that has one. Start a Pod of the Service. If that does not help, check in this order: {first}{dhcp}",
+        Reading.MISSING: "The Service has no endpoint, and since version 1.2 kube-vip gets an address from DHCP only "
+        f"for a Service that has one. Start a Pod of the Service. If that does not help, check in this order: "
+        f"{first}{dhcp}",
         Reading.UNREADABLE: f"Check in this order: that a Pod of the Service is ready (kube-vip gets an address only "
         f"then), {first}{dhcp}",
         Reading.EXIST: f"Check in this order: {first}{dhcp}",
