@@ -425,7 +425,8 @@ class Reason(StrEnum):
     """Normal: another load balancer controller manages the Service, so this one ignores it."""
     ADDRESS_CLAIMED = "AddressClaimed"
     """Warning: the address of the Service was written to another Service, and kube-vip can announce it there, too. Fix:
-    find the writer in the managed fields of the other Service; set `kubeVipPolicy: deny` in the chart."""
+    find the writer in the managed fields of the other Service; set `kubeVipPolicy: deny` in the chart, which rejects
+    changes of existing Services from Kubernetes 1.30 on."""
     ANNOTATION_RESTORED = "AnnotationRestored"
     """Warning: the annotation with the address for kube-vip was changed and is set again. Fix: remove
     `kube-vip.io/loadbalancerIPs` from manifests."""

@@ -117,10 +117,10 @@ def cluster_name_warning(name: str) -> str:
         )
     if DNS_LABEL.fullmatch(name):
         return ""
-    # The load balancer is called "<name>-<namespace>-<service>-<hash>", with "a" in front of a digit or "-". For health
-    # checks, Harvester creates a Service of that name, which cannot contain dots.
+    # The load balancer is called "<name>-<namespace>-<service>-<hash>", with "a" in front of a digit or "-". For VM
+    # load balancers, Harvester creates a Service of that name, which cannot contain dots.
     is_subdomain = LABEL_VALUE.fullmatch(name) and DNS_SUBDOMAIN.fullmatch(f"a{name}-x")
-    rejected = "load balancers with health checks" if is_subdomain else "every load balancer"
+    rejected = "VM load balancers" if is_subdomain else "every load balancer"
     return (
         f"--cluster-name is {name!r}: Harvester will reject {rejected}, because names and labels contain the cluster "
         "name. Use a DNS label: at most 63 of a-z, 0-9 and '-', with no '-' at the ends"

@@ -131,7 +131,8 @@ class Metrics:
             "harvester_ccm_nodes_pending", "Nodes that are not initialized, by reason.", ("reason",)
         )
         self.nodes_shut_down = ReadMetric(
-            "harvester_ccm_nodes_shut_down", "Nodes with the shutdown taint: their VM is stopped in Harvester, or cannot be started."
+            "harvester_ccm_nodes_shut_down",
+            "Nodes with the shutdown taint: their VM is stopped in Harvester, or cannot be started.",
         )
         self.taint_seconds = histogram(
             "node_controller_cloud_provider_taint_removal_delay_seconds",

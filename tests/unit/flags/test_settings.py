@@ -202,7 +202,7 @@ def test_controllers(value: str, expected: set[str]) -> None:
         ("\"demo'\n", "demo", ""),
         ("kubernetes", "kubernetes", "--cluster-name is 'kubernetes', the name of every cluster without one: "),
         (" ", "", "--cluster-name is '', the name of every cluster without one: "),
-        ("lab.example", "lab.example", "Harvester will reject load balancers with health checks, because"),
+        ("lab.example", "lab.example", "Harvester will reject VM load balancers, because"),
         *[
             (name, name, f"--cluster-name is {name!r}: Harvester will reject every load balancer, because ")
             for name in ("My.Cluster", "atlas_1", "-atlas", "atlas-", "a..b", "atlas.", "a" * 64)
