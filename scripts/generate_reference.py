@@ -93,7 +93,8 @@ and `status` shows `Blocked`.
 OTHER_EVENTS = """\
 ## Other Warnings on Services
 
-Some are also on the Lease and on the ConfigMap `harvester-nad-mapping`.
+`CredentialNotReloaded` and `LeaderElectionDisabled` are on the Lease. `FieldConflict` is also on the ConfigMap
+`harvester-nad-mapping`.
 """
 NODE_EVENTS = """\
 ## Warnings on Nodes

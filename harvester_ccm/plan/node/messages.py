@@ -5,7 +5,16 @@ A plan returns a message for every state that holds; the recorder drops repeated
 
 from collections.abc import Iterable
 
-from harvester_ccm.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable, WebhookFailed
+from harvester_ccm.kube.errors import (
+    AdmissionDenied,
+    ApiError,
+    Forbidden,
+    Invalid,
+    KubeError,
+    Unauthorized,
+    Unreachable,
+    WebhookFailed,
+)
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NodeReason
@@ -50,9 +59,13 @@ def _unavailable(cause: str, remedy: str = "", answer: str = "", *, subject: str
 
 
 def write_failed(node: Node, error: KubeError, *, deletion: bool = False) -> EventMessage:
-    """Return the Event for a patch or a deletion of a Node that the API server of the guest cluster rejected."""
+    """Return the Event for a patch or a deletion of a Node that failed in the guest cluster."""
     verb = "delete" if deletion else "update"
-    advice = f"Allow the service account of this controller to {verb} Nodes in the policy or webhook that rejects it"
+    advice = "The controller tries again; check the API servers of this cluster"
+    if isinstance(error, AdmissionDenied | Invalid):
+        advice = (
+            f"Allow the service account of this controller to {verb} Nodes in the policy or webhook that rejects it"
+        )
     if isinstance(error, WebhookFailed):
         advice = "Check that the pods of that webhook run"
     if isinstance(error, Forbidden):

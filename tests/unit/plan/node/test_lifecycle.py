@@ -168,7 +168,7 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
     [
         (answered(403, "no"), True, "Failed deleting node w1. Grant the verb delete on nodes to the ClusterRole"),
         (
-            answered(500, "boom"),
+            answered(500, 'admission webhook "x" denied the request: no'),
             True,
             "Failed deleting node w1. Allow the service account of this controller to delete Nodes",
         ),
@@ -177,6 +177,11 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
             answered(500, 'failed calling webhook "x"'),
             True,
             "Failed deleting node w1. Check that the pods of that webhook run, or delete the Node",
+        ),
+        (
+            answered(500, "etcdserver: request timed out"),
+            True,
+            "Failed deleting node w1. The controller tries again; check the API servers of this cluster, or delete",
         ),
     ],
 )
