@@ -319,9 +319,8 @@ def _after_publication(seen: Seen, record: Record, timers: Timers, announcer: An
 
 def _shown(seen: Seen, record: Record, announcer: Announcer) -> Next:
     """Return the state of an address that is left alone: nothing is known against it."""
-    is_kube_vip = announcer is Announcer.KUBE_VIP
-    has_receipt = bool(seen.node) or (record.step in {Step.ANNOUNCED, Step.SHOWN} and is_kube_vip)
-    return Next(Progress.SHOWN, has_receipt=has_receipt, is_receipt_expected=is_kube_vip)
+    has_receipt = bool(seen.node or record.node)
+    return Next(Progress.SHOWN, has_receipt=has_receipt, is_receipt_expected=announcer is Announcer.KUBE_VIP)
 
 
 def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:
@@ -382,7 +381,7 @@ def _completed(seen: Seen, record: Record, timers: Timers, announcer: Announcer,
     answers = record.answers or has_answered
     needs_touches = has_answered and announcer is not Announcer.OTHER and not timers.is_touch_refused
     completed = Step.ANNOUNCED if needs_touches else Step.SHOWN
-    return _with_record(step, replace(record, step=completed, needs_respelling=False, answers=answers))
+    return _with_record(step, replace(record, step=completed, needs_respelling=False, node=seen.node, answers=answers))
 
 
 def _waiting(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:

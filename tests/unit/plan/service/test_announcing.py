@@ -245,7 +245,10 @@ AFTER_WITHDRAWAL: dict[str, Situation] = {
 }
 SAME_ADDRESS: dict[str, Situation] = {
     "left alone": Situation(UP, SHOWN, ANNOUNCE),
-    "left alone, the receipt was removed by another client": Situation(RETURNING, SHOWN, ANNOUNCE),
+    "left alone, the receipt was removed by another client": Situation(
+        RETURNING, replace(SHOWN, node="n1"), ANNOUNCE, announcer=KUBE_VIP
+    ),
+    "never noted, and with kube-vip only now": Situation(RETURNING, SHOWN, ANNOUNCE, announcer=KUBE_VIP),
     "another client changed the status": Situation(replace(UP, status=(OTHER,)), SHOWN, ANNOUNCE),
     "the status was emptied, as with another type for a moment: touches follow": Situation(
         replace(UP, status=()), SHOWN, ANNOUNCE
