@@ -30,15 +30,7 @@ from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.documents import Page, Unread, WatchEvent
-from harvester_ccm.kube.errors import (
-    Forbidden,
-    Gone,
-    KubeError,
-    NotFound,
-    UnexpectedAnswer,
-    Unreachable,
-    WatchSilent,
-)
+from harvester_ccm.kube.errors import Forbidden, Gone, KubeError, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.store import Store
 

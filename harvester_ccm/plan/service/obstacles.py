@@ -4,21 +4,14 @@ from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
-from harvester_ccm.plan.service.messages import (
-    harvester_mismatch,
-)
+from harvester_ccm.plan.service.messages import harvester_mismatch
 from harvester_ccm.plan.service.ownership.owner import foreign_warning
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import was_secondary, was_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.verdict import NotManaged
-from harvester_ccm.plan.service.waiting import (
-    RECHECK_SECONDS,
-    unpublished,
-    waits_for_harvester,
-    without_addresses,
-)
+from harvester_ccm.plan.service.waiting import RECHECK_SECONDS, unpublished, waits_for_harvester, without_addresses
 
 
 def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:

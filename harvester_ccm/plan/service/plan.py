@@ -16,13 +16,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, ServiceCondition
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    LOAD_BALANCER_READY,
-    PRIMARY_SERVICE_LABEL,
-    REQUESTED_ADDRESS,
-    Reason,
-)
+from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.allocation.creation import plan_new, plan_old_terminating, plan_queued
 from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.allocation.pending import plan_pending
@@ -31,18 +25,8 @@ from harvester_ccm.plan.service.announcing.readiness import judged
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import Next, Progress
-from harvester_ccm.plan.service.desired import (
-    Desired,
-    PatchService,
-    ServicePlan,
-    TouchEndpoints,
-    Write,
-)
-from harvester_ccm.plan.service.ineffective import (
-    ignored_on_load_balancer,
-    local_policy,
-    rejected_changes,
-)
+from harvester_ccm.plan.service.desired import Desired, PatchService, ServicePlan, TouchEndpoints, Write
+from harvester_ccm.plan.service.ineffective import ignored_on_load_balancer, local_policy, rejected_changes
 from harvester_ccm.plan.service.load_balancer.delegated import plan_announced_by_harvester
 from harvester_ccm.plan.service.obstacles import (
     plan_address_in_use,
@@ -64,12 +48,7 @@ from harvester_ccm.plan.service.sharing.permission import sharing_of
 from harvester_ccm.plan.service.sharing.shared_address import plan_sharing, plan_sharing_pending
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
-from harvester_ccm.plan.service.switching import (
-    is_switch_possible,
-    is_switch_started,
-    plan_switching,
-    switch_mismatch,
-)
+from harvester_ccm.plan.service.switching import is_switch_possible, is_switch_started, plan_switching, switch_mismatch
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready
 
 PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {

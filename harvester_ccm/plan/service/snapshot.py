@@ -31,20 +31,8 @@ from harvester_ccm.plan.service.ownership.owner import (
     name_for,
 )
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck, check_harvester
-from harvester_ccm.plan.service.request import (
-    Ipam,
-    Request,
-    WorkloadType,
-    network_devices,
-    read_request,
-)
-from harvester_ccm.plan.service.scope import (
-    BY_PRIMARY,
-    Role,
-    Scope,
-    scope_of,
-    was_served,
-)
+from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, network_devices, read_request
+from harvester_ccm.plan.service.scope import BY_PRIMARY, Role, Scope, scope_of, was_served
 from harvester_ccm.plan.service.sharing.ranking import Ranking
 from harvester_ccm.plan.service.store import BY_ADDRESS, BY_CLUSTER_IP, BY_SERVICE, Backends, ServiceStore
 

@@ -10,11 +10,7 @@ from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
-from harvester_ccm.plan.service.desired import (
-    ChangeLoadBalancer,
-    DeleteLoadBalancer,
-    waits_for,
-)
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer, waits_for
 from harvester_ccm.plan.service.messages import release_entry_command
 from harvester_ccm.plan.service.scope import finalizer_remedy
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot

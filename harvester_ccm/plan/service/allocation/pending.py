@@ -13,14 +13,7 @@ from harvester_ccm.plan.service.allocation.deletion import deletion_write, left_
 from harvester_ccm.plan.service.allocation.state import Allocation, Requirement, Stage
 from harvester_ccm.plan.service.announcing.address_events import not_allocated
 from harvester_ccm.plan.service.announcing.sequence import HOLD
-from harvester_ccm.plan.service.desired import (
-    Desired,
-    Finalizer,
-    LoadBalancerWrite,
-    Waiting,
-    not_ready,
-    waits_until,
-)
+from harvester_ccm.plan.service.desired import Desired, Finalizer, LoadBalancerWrite, Waiting, not_ready, waits_until
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change, searches_elsewhere
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,

@@ -180,10 +180,6 @@ def _under_another_name(load_balancer: LoadBalancer, cluster: ClusterIdentity, l
     return Candidate(load_balancer, Owner.FOREIGN, reason, remedy)
 
 
-def _target(load_balancer: LoadBalancer) -> str:
-    return kubectl_arguments(load_balancer.metadata.namespace, load_balancer.metadata.name)
-
-
 def kubectl_arguments(namespace: str, name: str) -> str:
     """Return the arguments of kubectl that name a load balancer."""
     return f"-n {namespace} {LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} {name}"
@@ -252,7 +248,7 @@ def _with_adoption(
     is_adoptable = candidate.owner is Owner.UNPROVEN or is_foreign
     if not is_adoptable or service_key(load_balancer) != service.metadata.key or not cluster.uid:
         return candidate
-    target = _target(load_balancer)
+    target = kubectl_arguments(load_balancer.metadata.namespace, load_balancer.metadata.name)
     condition = "it is this cluster's" if candidate.owner is Owner.UNPROVEN else "that cluster no longer exists"
     first = ""
     if current is not None:

@@ -15,13 +15,7 @@ from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.ownership.owner import allocated_addresses
 from harvester_ccm.plan.service.request import invalid_value, is_in_network, primary_reference, requested_network
-from harvester_ccm.plan.service.scope import (
-    has_other_class,
-    is_handled,
-    is_in_scope,
-    may_share,
-    primary_label,
-)
+from harvester_ccm.plan.service.scope import has_other_class, is_handled, is_in_scope, may_share, primary_label
 from harvester_ccm.plan.service.sharing.ranking import is_announced_by_harvester
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason

@@ -17,14 +17,7 @@ from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
-from harvester_ccm.plan.service.scope import (
-    BY_PRIMARY,
-    is_handled,
-    is_in_scope,
-    may_share,
-    primaries_of,
-    primary_label,
-)
+from harvester_ccm.plan.service.scope import BY_PRIMARY, is_handled, is_in_scope, may_share, primaries_of, primary_label
 from harvester_ccm.plan.service.supported import unsupported_reason
 
 MAX_SHARING: Final = 500
