@@ -11,14 +11,26 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 
 async def closed(server: asyncio.Server, http: web.Server) -> None:
     """Close a server and its connections, also those in their TLS handshake, within 2 s."""
-    server.close()
-    # A connection that is accepted now counts in the next iteration. Before Python 3.12, wait_closed waits for none.
-    await asyncio.sleep(0)
+    await end_listening(server)
+    # Before Python 3.12, wait_closed waits for no connection.
     for _ in range(400):
         if not _has_connections(server):
             return
         abort_connections(http)
         await asyncio.sleep(0.005)
+
+
+async def end_listening(server: asyncio.Server) -> None:
+    """Close the listening sockets of a server, which has all connections that were accepted.
+
+    asyncio accepts a connection in one iteration of the loop and creates its transport in the next. If the server is
+    closed between the two, that fails and leaves the socket open.
+    """
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    await asyncio.sleep(0)
+    server.close()
 
 
 def _has_connections(server: asyncio.Server) -> bool:

@@ -8,6 +8,8 @@ from typing import Final
 
 import structlog
 
+from devenv.background import end_listening
+
 REQUEST_SECONDS: Final = 5.0
 """Timeout of a connection without a request."""
 
@@ -37,10 +39,16 @@ class EchoServers:
             except OSError as error:
                 log.warning("cannot listen", address=address, port=port, error=str(error))
 
-    def close(self, address: str | None = None) -> None:
-        """Stop listening on the address, or on all."""
-        for place in [place for place in self._servers if address in (None, place[0])]:
+    def close(self, address: str) -> None:
+        """Stop listening on the address."""
+        for place in [place for place in self._servers if place[0] == address]:
             self._servers.pop(place).close()
+
+    async def end(self) -> None:
+        """Stop listening on all addresses."""
+        for server in self._servers.values():
+            await end_listening(server)
+        self._servers.clear()
 
 
 async def _respond(body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -45,7 +45,7 @@ class GuestNodes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._servers.close()
+        await self._servers.end()
         for number in self._numbers:
             await self.remove(number)
             with suppress(NotFound):

@@ -130,7 +130,7 @@ class KubeVip:
         try:
             await self._background.stop()
         finally:
-            self._echo.close()
+            await self._echo.end()
 
     # Events.
 

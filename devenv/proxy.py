@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from devenv.apiserver import ControlPlane
-from devenv.background import abort_connections, closed
+from devenv.background import abort_connections, closed, end_listening
 from devenv.faults import (
     EXPIRED,
     Answer,
@@ -110,7 +110,7 @@ class FaultProxy:
         if self._server is None or self._http is None or self._session is None:
             return
         server, self._server = self._server, None
-        server.close()
+        await end_listening(server)
         abort_connections(self._http)
         await self._http.shutdown(0)
         await self._session.close()

@@ -6,6 +6,8 @@ import contextlib
 from types import TracebackType
 from typing import Final, Self
 
+from devenv.background import end_listening
+
 _PIECE: Final = 64 * 1024
 
 
@@ -35,7 +37,7 @@ class ConnectProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
-        self._server.close()
+        await end_listening(self._server)
         for writer in self._tunnels.values():
             writer.transport.abort()
         await asyncio.gather(*self._tunnels)

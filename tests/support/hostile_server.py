@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from devenv.background import end_listening
+
 MIB = 1024 * 1024
 OK = "200 OK"
 
@@ -78,7 +80,7 @@ async def hostile_server(answer: Callable[[str], Reply]) -> AsyncIterator[Hostil
     try:
         yield hostile
     finally:
-        server.close()
+        await end_listening(server)
         await hostile.end()
 
 
