@@ -170,6 +170,11 @@ class Node(Object, frozen=True, kw_only=True):
         return address in first.values()
 
     @property
+    def internal_ips(self) -> tuple[str, ...]:
+        """The InternalIPs in the status, in order; not all text there is an address."""
+        return tuple(entry.address for entry in self.status.addresses if entry.type == "InternalIP")
+
+    @property
     def ready(self) -> str:
         """Status of the Ready condition: ``True``, ``False`` or ``Unknown``; ``Unknown`` when none exists."""
         condition = self.ready_condition

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_provider_id
+from harvester_ccm.model.core import PROVIDER_SCHEME, Node, parse_provider_id
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import UNINITIALIZED_TAINT, VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
@@ -222,7 +222,7 @@ def _hidden_reasons(snapshot: NodeSnapshot) -> frozenset[NodeReason]:
     hidden = frozenset({NodeReason.NETWORK_DEFAULTED})
     if uninitialized_taints(snapshot.node):
         return hidden
-    if snapshot.match.unmanaged or _internal_ips(snapshot.node.status.addresses):
+    if snapshot.match.unmanaged or snapshot.node.internal_ips:
         return hidden | _TRANSIENT
     return hidden
 
@@ -234,14 +234,10 @@ def _next_deadline(snapshot: NodeSnapshot, addresses: AddressPlan) -> float | No
     return min((seconds for seconds in left if seconds > 0), default=None)
 
 
-def _internal_ips(addresses: Iterable[NodeAddress]) -> tuple[str, ...]:
-    return tuple(entry.address for entry in addresses if entry.type == "InternalIP")
-
-
 def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ...]:
     """Return the Event for a change of the InternalIP, which interrupts connections to an initialized Node."""
-    before = _internal_ips(node.status.addresses)
-    after = _internal_ips(plan.addresses)
+    before = node.internal_ips
+    after = [entry.address for entry in plan.addresses if entry.type == "InternalIP"]
     if not was_initialized(node) or set(before) == set(after):
         return ()
     changed = sorted(set(before) ^ set(after))

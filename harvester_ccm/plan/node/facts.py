@@ -231,7 +231,7 @@ def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     """Return the InternalIPs of an initialized Node. Before, they are the first guess of the kubelet."""
     if not was_initialized(node):
         return ()
-    return _usable_addresses((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), {})
+    return _usable_addresses(node.internal_ips, {})
 
 
 def _usable_addresses(texts: Iterable[str], unusable: dict[str, str]) -> tuple[IPAddress, ...]:

@@ -75,7 +75,7 @@ class LifecycleSnapshot(Struct, frozen=True):
         problem = self.match.problem
         is_not_found = problem is not None and problem.reason is NodeReason.VM_NOT_FOUND
         # The kubelet of a Node without a Ready condition has never reported.
-        has_reported = any(condition.type == "Ready" for condition in self.node.status.conditions)
+        has_reported = self.node.ready_condition is not None
         return _has_our_provider_id(self.node) and is_not_found and has_reported and self.node.ready != "True"
 
     @property

@@ -110,7 +110,7 @@ def was_initialized(node: Node) -> bool:
     taints = uninitialized_taints(node)
     if not taints:
         return True
-    if not any(entry.type == "InternalIP" for entry in node.status.addresses):
+    if not node.internal_ips:
         return False
     records = (node.metadata.annotation(names.VM_ANNOTATION), node.metadata.annotation(names.GO_VM_ANNOTATION))
     if any(record is not None for record in records):

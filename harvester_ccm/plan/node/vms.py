@@ -53,12 +53,10 @@ def identity(kind: Literal["uid", "uuid", "host"], value: str) -> str:
 
 def internal_ips_of(node: Node) -> Iterator[str]:
     """Yield the InternalIPs in the status of a Node, each in its usual form."""
-    for entry in node.status.addresses:
-        if entry.type == "InternalIP":
-            address = address_in(entry.address)
-            # Not all text in the status of a Node is an address.
-            if address is not None:
-                yield str(address)
+    for text in node.internal_ips:
+        address = address_in(text)
+        if address is not None:
+            yield str(address)
 
 
 IDENTITY: Final = "identity"
