@@ -14,7 +14,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
 from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, refused
+from tests.support.memory_server import Call, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
 
 NOT_CONVERTED = refused(
@@ -146,3 +146,19 @@ async def test_objects_that_cannot_be_decoded_are_logged_once_each() -> None:
     assert [entry["objects"] for entry in skipped if entry["event"] == "more objects not decoded"] == [90]
     assert [entry.get("name") for entry in skipped].count(key) == 2
     assert "array" in skipped[-1]["error"]
+
+
+@jumping_time
+async def test_harvester_before_1_2_is_logged_once_and_listed_after_its_upgrade() -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    harvester.fault = lambda call: page() if LOAD_BALANCERS.plural in call.path else None
+    with capture_logs() as logs:
+        async with program.live():
+            program.create("web")
+            await asyncio.sleep(600)
+            harvester.fault = None
+            await asyncio.sleep(120)
+            assert program.address()
+    (detail,) = [entry["detail"] for entry in logs if entry["log_level"] == "error"]
+    assert "Harvester before 1.2 is not supported: upgrade it" in detail

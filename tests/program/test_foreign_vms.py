@@ -67,6 +67,18 @@ async def test_new_node_is_not_a_vm_that_its_provider_id_names_wrongly(
         assert reason in world.nodes.told("rogue")
 
 
+@jumping_time
+async def test_new_node_is_not_a_vm_of_another_cluster_by_its_system_uuid() -> None:
+    world = World(FOREIGN)
+    async with world.live():
+        await initialised(world.nodes, ["own"])
+        world.nodes.join("rogue", system_uuid=FOREIGN.system_uuid)
+        await asyncio.sleep(120)
+        assert world.nodes.taints("rogue") == ["uninitialized"]
+        assert world.backends == ["own"]
+        assert "VMClusterMismatch" in world.nodes.told("rogue")
+
+
 RELABELED: dict[str, Any] = {"metadata": {"labels": {VM_CLUSTER: "other"}}}
 OTHER_FIRMWARE: dict[str, Any] = {"spec": {"domain": {"firmware": {"uuid": OTHER_UUID}}}}
 

@@ -9,6 +9,7 @@ import pytest
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import PROVIDED_NODE_IP
 from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Document
 from tests.support.node_objects import DEFAULTS
 from tests.support.node_world import NAMESPACE, NODE, VM, VMI, NodeWorld, initialised, machine
 
@@ -106,6 +107,34 @@ def test_at_most_one_of_two_nodes_that_join_at_once_is_initialized(seed: int) ->
             assert (internal_ips(scene, "w1"), internal_ips(scene, "w2")) == ({SHARED}, {"10.0.0.2"})
 
     run()
+
+
+def initialized_by_another(scene: NodeWorld, vm: Machine, uid: str, name: str) -> Document:
+    """Register a Node that another provider initialized."""
+    scene.join(name, system_uuid=vm.system_uuid)
+    addresses = [{"type": "InternalIP", "address": SHARED}, {"type": "Hostname", "address": name}]
+    change = {"spec": {"taints": None, "providerID": f"harvester://{uid}"}, "status": {"addresses": addresses}}
+    return scene.guest_server.change(NODE, name, change)
+
+
+@pytest.mark.parametrize(
+    ("vms", "reason"), [((FIRST, SECOND), "InternalIPInUse"), ((FIRST, FIRST), "VMInUse")], ids=["address", "VM"]
+)
+@jumping_time
+async def test_two_initialized_nodes_keep_what_they_share_with_a_warning_each(
+    vms: tuple[Machine, Machine], reason: str
+) -> None:
+    scene = NodeWorld()
+    uids = {vm.name: scene.boot(vm, SHARED) for vm in dict.fromkeys(vms)}
+    names = ("w1", "w2")
+    before = [initialized_by_another(scene, vm, uids[vm.name], name) for vm, name in zip(vms, names, strict=True)]
+    async with scene.live():
+        await until(lambda: is_told_on_both(scene, reason))
+        await asyncio.sleep(1800)
+    for name, node in zip(names, before, strict=True):
+        assert scene.stored(name)["status"]["addresses"] == node["status"]["addresses"]
+        assert scene.stored(name)["spec"] == node["spec"]
+        assert reason in scene.told(name)
 
 
 @pytest.mark.parametrize("by", ["system UUID", "provider ID"])

@@ -33,6 +33,20 @@ async def world_with_two_networks(world: World, kind: Kind = Kind.RANCHER) -> No
     world.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": MAPPING})
 
 
+@pytest.mark.parametrize("number", [*OLD, "1.9"])
+@jumping_time
+async def test_pool_that_a_service_names_gives_an_address_of_its_network(number: str) -> None:
+    world = World()
+    async with world.on(number):
+        await world_with_two_networks(world)
+        world.put(service(annotations={NETWORK: SECOND, IP_POOL: "second"}))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.address().startswith("10.2.0.")
+            assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0"
+            assert world.warnings() == []
+
+
 @pytest.mark.guarantee("An address is announced only in its network")
 @pytest.mark.parametrize("number", OLD)
 @jumping_time
