@@ -4,15 +4,12 @@ from typing import Any
 
 import pytest
 
-from devenv.announcement import Settings
 from devenv.demo.requests import ask
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import endpoint_slice, service, watching
-from tests.support.clock import jumping_time, until
-from tests.support.memory_server import MemoryClient, MemoryServer
 from tests.support.waiting import wait_for
 
 A = "127.79.0.10"
@@ -36,10 +33,6 @@ class Shop:
 
     async def get(self) -> Document:
         return await self.client.get(SERVICES, "web", namespace=self.namespace)
-
-    async def address(self) -> list[str]:
-        ingress = (await self.get())["status"]["loadBalancer"].get("ingress") or []
-        return [entry["ip"] for entry in ingress]
 
     def holders(self) -> set[str]:
         return {key.partition("/")[2] for key in self.vip.announced.get(A, ())}
@@ -70,25 +63,3 @@ async def test_announces_writes_host_then_status_and_answers(shop: Shop) -> None
         assert entry["ports"] == [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]
     assert shop.holders() == {"web"}
     assert await ask(A, 8080) == f"{shop.namespace}/web"
-
-
-@pytest.mark.apiserver
-async def test_notes_no_node_in_routing_table_mode(guest_admin: ApiClient, namespace: str) -> None:
-    async with KubeVip(guest_admin, KubeVipOptions(settings=Settings(notes_node=False))) as vip:
-        shop = Shop(guest_admin, namespace, vip)
-        await shop.create(service({ADDRESS: A}))
-        await wait_for(lambda: shop.holders() == {"web"})
-        await wait_for(shop.address)
-        assert "kube-vip.io/vipHost" not in (await shop.get())["metadata"]["annotations"]
-
-
-@jumping_time
-async def test_pace_of_many_services() -> None:
-    server = MemoryServer()
-    for number in range(3):
-        name = f"web-{number}"
-        server.put(SLICES, endpoint_slice("192.0.2.1", name=name, of=name))
-        server.put(SERVICES, service({ADDRESS: f"127.79.0.{number}"}, name=name))
-    options = KubeVipOptions(seconds_per_service=10.0)
-    async with KubeVip(MemoryClient(server, cluster="guest"), options) as vip:
-        assert 20 <= await until(lambda: len(vip.announced) == 3) < 21

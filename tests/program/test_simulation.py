@@ -1,9 +1,7 @@
 """The simulation itself: its actions can run, and its oracles notice what they are for."""
 
 import asyncio
-import inspect
 import itertools
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -25,18 +23,14 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
 )
-from tests.simulation.actions import LAN, Action, Fragment
-from tests.simulation.actions import SERVICES as NAMES
+from tests.simulation.actions import LAN, Action
 from tests.simulation.address_oracle import CORRECTED_WITHIN, AddressOracle
 from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
-from tests.simulation.budget import DISTURBANCES, is_within_budget, most_in_a_minute, within_budget
-from tests.simulation.fragments import FAMILIES
+from tests.simulation.budget import DISTURBANCES, most_in_a_minute, within_budget
 from tests.simulation.loop import SeededLoop
 from tests.simulation.oracles import Oracles
 from tests.simulation.request_oracle import wrong_about_pool
 from tests.simulation.rest import AtRest
-from tests.simulation.runner import ActionRunner
-from tests.simulation.scenario import scenario_of
 from tests.simulation.world import RECOVERY_SECONDS, World
 from tests.support.builders import CLUSTER
 from tests.support.memory_server import Call, Document, refused
@@ -44,15 +38,6 @@ from tests.support.memory_server import Call, Document, refused
 ADDRESS: Final = "10.0.0.10"
 PATH: Final = "/api/v1/namespaces/shop/services/b/status"
 EVENTS_PATH: Final = "/api/v1/namespaces/shop/events"
-FRAGMENTS: Final = [fragment for family in FAMILIES.values() for fragment in dict.fromkeys(family)]
-
-
-@pytest.mark.parametrize("fragment", FRAGMENTS, ids=lambda fragment: fragment.__name__.strip("_"))
-def test_actions_of_a_fragment_can_run(fragment: Fragment) -> None:
-    for seed in range(30):
-        for action in fragment(random.Random(seed), NAMES):
-            verb = getattr(ActionRunner, action.verb)
-            inspect.signature(verb).bind(None, **action.more)
 
 
 @contextmanager
@@ -307,8 +292,3 @@ def test_budget_counts_the_disturbances_of_a_service_in_a_minute(actions: list[A
     assert most_in_a_minute(actions) == expected
     assert most_in_a_minute(within_budget(actions)) == min(expected, DISTURBANCES)
     assert len(within_budget(actions)) == len(actions)
-
-
-def test_half_of_the_scenarios_are_within_the_budget() -> None:
-    within = sum(is_within_budget(scenario_of(str(seed)).actions) for seed in range(200))
-    assert 80 < within < 150
