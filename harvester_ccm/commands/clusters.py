@@ -216,14 +216,15 @@ class ClusterStore:
         found = await request_or_error(guest.list(ENDPOINT_SLICES, namespace=namespace, params=params))
         if is_needed:
             self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
-        by_service = {} if isinstance(found, KubeError) else _slices_by_service(found.items)
+        if isinstance(found, KubeError):
+            self.endpoints |= {service.metadata.key: Endpoints(Reading.UNREADABLE, math.inf) for service in services}
+            return
+        by_service = _slices_by_service(found.items)
         for service in services:
             key = service.metadata.key
             slices = by_service.get(key, [])
-            reading = Reading.UNREADABLE if isinstance(found, KubeError) else reading_of(slices, service)
-            self.endpoints[key] = Endpoints(reading, math.inf)
-            endpoints = [endpoint for one in slices for endpoint in one.endpoints or ()]
-            if endpoints and not any(endpoint.is_serving for endpoint in endpoints):
+            self.endpoints[key] = Endpoints(reading_of(slices, service), math.inf)
+            if _serves_nothing(slices):
                 self.unserved.add(key)
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
@@ -271,6 +272,12 @@ def _slices_by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[Endpoi
         meta = endpoint_slice.metadata
         by_service.setdefault(f"{meta.namespace}/{meta.label(SERVICE_LABEL)}", []).append(endpoint_slice)
     return by_service
+
+
+def _serves_nothing(slices: Iterable[EndpointSlice]) -> bool:
+    """Return whether a Service has endpoints, and none of them serves."""
+    endpoints = [endpoint for one in slices for endpoint in one.endpoints or ()]
+    return bool(endpoints) and not any(endpoint.is_serving for endpoint in endpoints)
 
 
 def _unread_notes(plural: str, unread: Sequence[Unread]) -> list[str]:

@@ -86,7 +86,8 @@ def node_ip_not_reported(facts: AddressFacts, interface: Interface) -> EventMess
     own = listed(facts.reported.get(interface.name, ()))
     cause = (
         f"The VM does not report the kubelet's --node-ip {listed(missing)} on network {interface.network} (reported: "
-        f"{own}){elsewhere}. A new Node uses it after 60 s; an initialized Node keeps its InternalIP while the VM reports that"
+        f"{own}){elsewhere}. A new Node uses it after 60 s; an initialized Node keeps its InternalIP while the VM "
+        "reports that"
     )
     remedy = f"{_advice(facts)}, or correct --node-ip, the address of the VM or --management-network"
     return EventMessage("Warning", NodeReason.NODE_IP_NOT_REPORTED, cause, remedy, subject=str(missing))
