@@ -77,6 +77,22 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
 """The remedy by the class of the error, if the server is Harvester; without an entry, the remedy of its base."""
 
 
+_GUEST_REMEDIES: Final[dict[type[KubeError], str]] = {
+    Unreachable: "Check the API servers of this cluster, the server in the kubeconfig, and firewalls",
+    TimedOut: (
+        "On each control plane node of this cluster, run kubectl get --raw /readyz --server https://127.0.0.1:6443. "
+        "Where that hangs as well, end the container kube-apiserver with crictl, and the kubelet starts it again (K3s: "
+        "systemctl restart k3s). If all say ok, check the server in the kubeconfig, and firewalls"
+    ),
+    ProxyFailed: PROXY_REMEDY,
+    NotTrusted: "Check address, certificate-authority-data and tls-server-name in the kubeconfig",
+    CertificateNotValid: (
+        "Compare the clocks of this machine and of the API server. If they agree, its certificate has expired: renew it"
+    ),
+}
+"""The remedy by the class of the error, if the server is that of the guest cluster."""
+
+
 def problem_of(error: Unreachable | Unauthorized) -> str:
     """Return the problem; it follows the name of the server in a message."""
     if isinstance(error, Unreachable):
@@ -86,13 +102,15 @@ def problem_of(error: Unreachable | Unauthorized) -> str:
 
 
 def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
-    """Return the remedy. It knows the cluster of a rejected credential; other errors are of Harvester.
+    """Return the remedy. An error that does not know its cluster is of Harvester.
 
     >>> remedy_of(NoResponse())[:36]
     'Its admission webhook probably hangs'
     """
     if isinstance(error, Unauthorized):
         return credential_hint(error.cluster or "harvester", error.account)
+    if isinstance(error, Unreachable) and error.cluster == "guest":
+        return _by_class(_GUEST_REMEDIES, error)
     if isinstance(error, Forbidden):
         if error.is_of_server_path:
             return (

@@ -36,6 +36,8 @@ EXPECTED: Final = (
     f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "leases"',
     # And for the networks of Services, which cluster IPs show as well.
     f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "servicecidrs"',
+    # And for the pods of the controller while none leads.
+    f'User "system:serviceaccount:{NAMESPACE}:{CONTROLLER}" cannot list resource "pods"',
 )
 """Parts of refusals that mean no missing permission."""
 

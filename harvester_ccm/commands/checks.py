@@ -5,7 +5,7 @@ what happens after an address was published, and when the credentials end.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -60,10 +60,6 @@ _SETTINGS: Final = tuple(key for key in SERVICE_ANNOTATIONS if key != PRIMARY_SE
 _NODE_ADDRESS_FIX: Final = (
     "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "
     "Until then kube-vip can remove the address from the node. Afterwards restart the nodes that cannot be reached"
-)
-_SHARED_IP_FIX: Final = (
-    "Give each Node its own address. Check --node-ip of the kubelets, static addresses, and machine IDs that were "
-    "cloned with an image"
 )
 _LEFT_FIX: Final = (
     "A kube-vip that died leaves addresses like these: see 'Addresses that kube-vip left' on the page about disaster "
@@ -195,22 +191,14 @@ def _node_addresses(seen: Seen) -> Iterator[Fault]:
                 yield _of_service(service, cause, _NODE_ADDRESS_FIX)
 
 
-def _nodes_by_address(store: ClusterStore, types: Container[str] = _SHOWN_TYPES) -> dict[str, list[str]]:
-    """Return the sorted names of the Nodes by their addresses of these types."""
+def _nodes_by_address(store: ClusterStore) -> dict[str, list[str]]:
+    """Return the sorted names of the Nodes by their addresses that other programs write to Services."""
     names: dict[str, list[str]] = {}
     for node in store.nodes.all():
         for entry in node.status.addresses:
-            if entry.type in types:
+            if entry.type in _SHOWN_TYPES:
                 names.setdefault(entry.address, []).append(node.metadata.name)
     return {address: sorted(those) for address, those in names.items()}
-
-
-def _shared_internal_ips(seen: Seen) -> Iterator[Fault]:
-    """Yield the InternalIPs that several Nodes have, as one fault."""
-    names = _nodes_by_address(seen.store, {"InternalIP"})
-    shared = sorted(f"{address} ({abbreviate(those)})" for address, those in names.items() if len(those) > 1)
-    if shared:
-        yield Fault("Nodes", f"Several have the same InternalIP: {abbreviate(shared)}", _SHARED_IP_FIX, State.NONE)
 
 
 def _left_addresses(seen: Seen) -> Iterator[Fault]:
@@ -615,7 +603,6 @@ CHECKS: Final = (
     Check("NoEndpoints", _without_endpoint, is_hint=True),
     Check("LoadBalancerNotReady", _not_ready),
     Check("LoadBalancerDeleting", _hanging_deletions),
-    Check("InternalIPInUse", _shared_internal_ips, is_about_services=False, is_hint=True),
     Check(NodeReason.NETWORK_DEFAULTED, _guessed_networks, is_about_services=False, is_hint=True),
     Check("OtherNetwork", _nodes_elsewhere, is_about_services=False, is_hint=True),
     Check("OtherNetwork", _pools_elsewhere, is_hint=True),

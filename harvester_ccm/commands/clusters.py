@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.access import both_credentials
-from harvester_ccm.commands.cluster_name import ClusterName, inferred_name
 from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
@@ -40,11 +39,10 @@ from harvester_ccm.model.core import (
     SERVICES,
     EndpointSlice,
     Service,
-    endpoint_slice_selector,
 )
-from harvester_ccm.model.event import abbreviate
+from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.allocation.address_pools import (
@@ -204,27 +202,20 @@ class ClusterStore:
         return any(map(is_in_progress, self.own_load_balancers()))
 
     async def read_endpoints(self, guest: ApiClient, services: Sequence[Service], *, is_needed: bool) -> None:
-        """Read the endpoints of these Services: those of one alone, or all in one list.
-
-        An error is noted if they are needed for a plan.
-        """
-        namespace = None
-        params = {}
-        if len(services) == 1:
-            namespace = services[0].metadata.namespace
-            params = {"labelSelector": endpoint_slice_selector(services[0])}
-        found = await request_or_error(guest.list(ENDPOINT_SLICES, namespace=namespace, params=params))
+        """Read the endpoints of these Services. An error is noted if they are needed for a plan."""
+        found = await request_or_error(guest.list(ENDPOINT_SLICES))
         if is_needed:
             self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
         if isinstance(found, KubeError):
-            self.endpoints |= {service.metadata.key: Endpoints(Reading.UNREADABLE, math.inf) for service in services}
+            unreadable = Endpoints(Reading.UNREADABLE, math.inf)
+            self.endpoints = {service.metadata.key: unreadable for service in services}
             return
         by_service = _slices_by_service(found.items)
         for service in services:
             key = service.metadata.key
             slices = by_service.get(key, [])
             self.endpoints[key] = Endpoints(reading_of(slices, service), math.inf)
-            if _serves_nothing(slices):
+            if _is_unserved(slices):
                 self.unserved.add(key)
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
@@ -265,6 +256,12 @@ def rights_in(answer: ReviewStatus | Page[Any] | KubeError | None) -> PoolRights
     return PoolRights(are_known=not isinstance(answer, KubeError) or isinstance(answer, REFUSALS))
 
 
+def _is_unserved(slices: Iterable[EndpointSlice]) -> bool:
+    """Return whether there are endpoints, and none of them serves."""
+    serving = [endpoint.is_serving for one in slices for endpoint in one.endpoints or ()]
+    return bool(serving) and not any(serving)
+
+
 def _slices_by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[EndpointSlice]]:
     """Return EndpointSlices by the key of their Service."""
     by_service: dict[str, list[EndpointSlice]] = {}
@@ -272,12 +269,6 @@ def _slices_by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[Endpoi
         meta = endpoint_slice.metadata
         by_service.setdefault(f"{meta.namespace}/{meta.label(SERVICE_LABEL)}", []).append(endpoint_slice)
     return by_service
-
-
-def _serves_nothing(slices: Iterable[EndpointSlice]) -> bool:
-    """Return whether a Service has endpoints, and none of them serves."""
-    endpoints = [endpoint for one in slices for endpoint in one.endpoints or ()]
-    return bool(endpoints) and not any(endpoint.is_serving for endpoint in endpoints)
 
 
 def _unread_notes(plural: str, unread: Sequence[Unread]) -> list[str]:
@@ -296,6 +287,56 @@ class Clusters(Struct, frozen=True):
     """Those of the command line; a name of the cluster that is not given is that on its load balancers."""
     name_problem: str = ""
     """Why the name of the cluster is not known; empty if it is."""
+
+
+WHERE_TO_FIND: Final = (
+    "The controller has it in its flags: kubectl -n kube-system get deployments,daemonsets -o yaml | grep cluster-name"
+)
+
+
+class ClusterName(Struct, frozen=True):
+    """A cluster name that was not given: the one on its load balancers, or why it is not known.
+
+    Under a wrong name, every load balancer of the cluster would look like that of another one.
+    """
+
+    name: str = ""
+    """Empty if it is not known."""
+    problem: str = ""
+    """Why it is not known, and the flag to add."""
+
+
+def inferred_name(uid: str, load_balancers: Page[LoadBalancer] | KubeError) -> ClusterName:
+    """Return the one cluster name on the load balancers with the UID of this cluster; ``uid`` is empty if unknown."""
+    if isinstance(load_balancers, KubeError):
+        return _unknown(f"the load balancers in Harvester, which show it, cannot be read: {load_balancers}")
+    if not uid:
+        return _unknown(
+            "the UID of this cluster (namespace kube-system), by which its load balancers are found, cannot be read"
+        )
+    found = sorted(_names_on(load_balancers.items, uid))
+    if not found:
+        return _unknown("no load balancer in Harvester has the UID of this cluster, which would show it")
+    if len(found) > 1:
+        return _unknown(
+            f"the load balancers of this cluster have several: {abbreviate(list(map(quoted, found)))}. If the cluster "
+            "was renamed, add --former-cluster-names, too; otherwise correct the label "
+            f"{LB_CLUSTER} that was changed in Harvester"
+        )
+    return ClusterName(found[0])
+
+
+def _names_on(load_balancers: Iterable[LoadBalancer], uid: str) -> set[str]:
+    names: set[str] = set()
+    for load_balancer in load_balancers:
+        label = load_balancer.metadata.label(LB_CLUSTER)
+        if label and load_balancer.metadata.annotation(LB_OWNER) == uid:
+            names.add(label)
+    return names
+
+
+def _unknown(reason: str) -> ClusterName:
+    return ClusterName(problem=f"add --cluster-name=NAME, the name of this cluster: {reason}. {WHERE_TO_FIND}")
 
 
 async def list_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:

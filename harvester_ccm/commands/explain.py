@@ -4,7 +4,6 @@ A load balancer in Harvester means its Service. A write is printed with the fiel
 Use the flags of the controller: the same functions decide here.
 """
 
-import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
@@ -14,22 +13,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.checks import Seen, faults_in
-from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
-from harvester_ccm.commands.leader import read_lease
-from harvester_ccm.commands.planning import plan_services
+from harvester_ccm.commands.clusters import ClusterStore, open_clusters
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, StatusReason, node_status, warnings_in
-from harvester_ccm.commands.writes import read_failed_writes
+from harvester_ccm.commands.states import UNANNOUNCED, Line, ObjectStatus, StatusReason, warnings_in
+from harvester_ccm.commands.status import Survey, survey
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
-from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.match import Match, find_vm
 from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.node.power import state_of
 from harvester_ccm.plan.service.announcing.endpoints import Reading
@@ -67,45 +62,25 @@ ANNOUNCER_OTHER: Final = "another program, or kube-vip without notes (--announce
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
-class Subject(Struct, frozen=True):
-    """What an explanation is made from."""
-
-    clusters: Clusters
-    guest: ApiClient
-    harvester: ApiClient
-    is_led: bool
-    """Whether a replica of the controller leads."""
-
-    async def explained(self, kind: str, uid: str, status: ObjectStatus) -> ObjectStatus:
-        """Return the status of an object whose next write is planned, with the reason for which it is not sent."""
-        failed = await read_failed_writes(self.clusters.store, self.guest, [kind], is_led=self.is_led)
-        return failed.explain(uid, status)
-
-    def faults(self, name: str, *, hints: bool) -> tuple[StatusReason, ...]:
-        """Return what the table of checks finds about an object."""
-        found = faults_in(Seen(self.clusters.store, self.clusters.settings), "", hints=hints)
-        return tuple(reason for about, fault in found if about == name for reason in fault.reasons)
-
-
 async def _explain(context: CommandContext) -> int:
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
     async with open_clusters(context) as connection:
-        guest = connection.guest
-        harvester = connection.harvester
-        clusters, (_, of_lease) = await asyncio.gather(
-            read_clusters(context, guest, harvester), read_lease(context.settings, guest)
-        )
-        subject = Subject(clusters, guest, harvester, is_led=not of_lease)
-        if kind == NODES.kind:
-            document, is_well = await _explain_node(subject, name)
-        elif kind == LOAD_BALANCERS.kind:
-            document, is_well = await _explain_service(subject, _served_by(clusters.store, name))
-        else:
-            service = _find(clusters.store, f"{namespace or guest.namespace}/{name}")
-            document, is_well = await _explain_service(subject, service)
-    notes = [*document.get("notes", ()), *filter(None, [clusters.name_problem]), *clusters.store.notes]
+        found = await survey(context, connection)
+    store = found.clusters.store
+    if kind == NODES.kind:
+        document, is_well = _explain_node(found, name)
+    elif kind == LOAD_BALANCERS.kind:
+        document, is_well = _explain_service(found, _served_by(store, name))
+    else:
+        service = _find(store, f"{namespace or connection.guest.namespace}/{name}")
+        document, is_well = _explain_service(found, service)
+    notes = [*document.get("notes", ()), *filter(None, [found.clusters.name_problem]), *store.notes]
     context.output.answer({**document, "notes": notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
+
+
+def _reasons_about(lines: Iterable[Line], name: str) -> list[StatusReason]:
+    return [reason for about, status in lines if about == name for reason in status.reasons]
 
 
 def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
@@ -130,28 +105,23 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
     return kind, home or namespace, name
 
 
-async def _explain_service(subject: Subject, service: Service) -> tuple[Document, bool]:
+def _explain_service(found: Survey, service: Service) -> tuple[Document, bool]:
     """Return the explanation of a Service, and whether all is well."""
-    store = subject.clusters.store
-    key = service.metadata.key
-    (planned,) = await plan_services(store, [service], subject.clusters.settings, subject.guest, subject.harvester)
+    planned = next(entry for entry in found.services if entry.service is service)
     snapshot = planned.snapshot
     plan = planned.plan
-    status = planned.status
-    if plan.write is not None:
-        status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
+    name = f"Service {service.metadata.key}"
+    more = _reasons_about(found.problems, name)
+    status = replace(planned.status, reasons=tuple(dict.fromkeys((*planned.status.reasons, *more))))
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
-    name = f"Service {key}"
-    status = replace(status, reasons=(*status.reasons, *subject.faults(name, hints=False)))
-    hints = [hint.message for hint in subject.faults(name, hints=True)]
+    hints = [hint.message for hint in _reasons_about(found.hints, name)]
     unannounced = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
-    text = _unnamed_problem(problem, status)
     document = {
         **_observed(snapshot),
         "announcedBy": _announced_by(snapshot, plan),
         **msgspec.to_builtins(status),
-        "problem": text,
+        "problem": _unnamed_problem(problem, status),
         "nextWrites": [_service_write(one, snapshot) for one in writes],
         "notes": [*hints, *unannounced],
     }
@@ -281,23 +251,23 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 
 
-async def _explain_node(subject: Subject, name: str) -> tuple[Document, bool]:
+def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
     """Return the explanation of a Node, and whether all is well. Raises KubeError if there is no such Node."""
-    store = subject.clusters.store
-    settings = subject.clusters.settings
-    node = store.nodes.get(name)
-    if node is None:
+    store = found.clusters.store
+    settings = found.clusters.settings
+    entry = next((entry for entry in found.nodes if entry[0].metadata.name == name), None)
+    if entry is None:
         raise KubeError(f"there is no Node {name} in this cluster")
-    view, plan, status = node_status(store, node, settings)
-    if plan.write is not None:
-        status = await subject.explained(NODES.kind, node.metadata.uid, status)
+    node, plan, status = entry
+    match = find_vm(store, node)
     confirmations = max(settings.nodes.deletion_confirmations, 2)
     lifecycle = LifecyclePlan()
     if LIFECYCLE_CONTROLLER in settings.controllers:
         # As if live GETs had confirmed the list of VMs.
         lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
     # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
-    more = warnings_in([lifecycle.cause, lifecycle.event, view.match.problem])
+    more = warnings_in([lifecycle.cause, lifecycle.event, match.problem])
+    more += _reasons_about(found.problems, f"Node {name}")
     status = replace(status, reasons=tuple(dict.fromkeys((*status.reasons, *more))))
     patches = [one for one in (plan.write, lifecycle.write) if isinstance(one, NodePatch)]
     writes = [_write(f"patch Node {name}", diff(_plain(node), one.body)) for one in patches]
@@ -310,7 +280,7 @@ async def _explain_node(subject: Subject, name: str) -> tuple[Document, bool]:
         "initialized": not uninitialized_taints(node),
         "ready": node.ready,
         "providerId": node.spec.provider_id,
-        "vm": _vm(view.match),
+        "vm": _vm(match),
         "addresses": [
             {"type": addresses.get(one, "dropped"), "address": one, "reason": reasons.get(one, "")}
             for one in dict.fromkeys((*addresses, *reasons))

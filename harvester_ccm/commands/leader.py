@@ -7,12 +7,13 @@ from typing import Final
 
 from harvester_ccm.commands.clusters import request_or_error
 from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, self_reports
-from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, seconds_between
+from harvester_ccm.commands.states import NO_LEADER, Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, KubeError, NotFound, WebhookFailed
 from harvester_ccm.kube.holder import program_of_holder
+from harvester_ccm.kube.objects import Condition, Model, Object, Resource, decoder
 from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, ask_review
 from harvester_ccm.kube.tokens import token_claims
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
@@ -20,8 +21,6 @@ from harvester_ccm.remedies import guest_rbac_hint
 
 _LONGEST_RENEWAL: Final = 60.0
 """Seconds between two renewals by any holder that works, whatever duration it writes into the Lease."""
-NO_LEADER: Final = "NoLeader"
-"""Reason of a Lease that nobody holds, and of what waits for it."""
 LEASE_EXPIRED: Final = "LeaseExpired"
 """Reason of a Lease whose holder does not renew it."""
 OTHER_LEADER: Final = "OtherLeader"
@@ -38,8 +37,50 @@ _NOT_RECONCILED: Final = (
     "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; if one crashes, "
     "its log has the cause (kubectl logs); if one runs, delete it, and it is started again"
 )
-PODS_COMMAND: Final = "kubectl -n kube-system get pods -l app.kubernetes.io/name=harvester-cloud-provider -o wide"
+_PODS: Final = "app.kubernetes.io/name=harvester-cloud-provider"
+PODS_COMMAND: Final = f"kubectl -n kube-system get pods -l {_PODS} -o wide"
 """The pods of the controller, of the chart and of the manifests."""
+
+
+class _Waiting(Model, frozen=True, kw_only=True):
+    """Why a container does not run."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(Model, frozen=True, kw_only=True):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(Model, frozen=True, kw_only=True):
+    state: _ContainerState = _ContainerState()
+
+
+class _PodStatus(Model, frozen=True, kw_only=True):
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class Pod(Object, frozen=True, kw_only=True):
+    """A pod of the controller."""
+
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def obstacle(self) -> str:
+        """Why it does not run; empty if it shows none."""
+        for condition in self.status.conditions or ():
+            if (condition.type, condition.status) == ("PodScheduled", "False"):
+                return condition.message
+        for container in self.status.container_statuses or ():
+            waiting = container.state.waiting
+            if waiting is not None:
+                return f"{waiting.reason}: {waiting.message}"
+        return ""
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod", decoder(Pod))
 
 
 async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
@@ -111,8 +152,17 @@ async def _rejection(guest: ApiClient, election: LeaderElectionSettings) -> str:
     body = {"metadata": {"name": election.name}, "spec": {}}
     rejection = await request_or_error(guest.check_creation(LEASES, body, namespace=election.namespace))
     if not isinstance(rejection, AdmissionDenied | WebhookFailed):
-        return ""
+        return await _waiting_pod(guest)
     return f"The API server rejects the Lease: {rejection}. Correct or delete that webhook or policy. "
+
+
+async def _waiting_pod(guest: ApiClient) -> str:
+    """Return why a pod of the controller does not run; empty if none waits, or pods cannot be read."""
+    found = await request_or_error(guest.list(PODS, namespace="kube-system", params={"labelSelector": _PODS}))
+    for pod in () if isinstance(found, KubeError) else found.items:
+        if pod.obstacle:
+            return f"Pod {pod.metadata.name} does not run: {pod.obstacle}. "
+    return ""
 
 
 def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings, obstacle: str) -> StatusReason:

@@ -5,7 +5,6 @@ and the cluster name are checked. A failed check leaves out those that depend on
 """
 
 import asyncio
-import ssl
 import stat
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -40,10 +39,10 @@ from harvester_ccm.commands.clusters import (
     served_resources,
     sign_of_life,
 )
-from harvester_ccm.commands.leader import NO_LEADER
-from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, guest_fix, row
+from harvester_ccm.commands.events import UNEXPLAINED
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, row
+from harvester_ccm.commands.states import NO_LEADER
 from harvester_ccm.commands.status import SAME_CLUSTER, Survey, alike, problem_rows, survey
-from harvester_ccm.commands.writes import UNEXPLAINED
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube import errors, reviews
@@ -472,32 +471,28 @@ def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> 
     text = str(error)
     fix = "Check that the address is that of a Kubernetes API server"
     match error:
-        case errors.Unauthorized():
-            row = "credential"
-            fix = remedy_of(error)
-        case errors.Forbidden():
-            fix = remedy_of(error)
         case errors.CredentialError():
             # The plugin or the token file failed, and nothing was sent.
             row = "credential"
             fix = _FIXES[where]
-        case errors.Unreachable():
-            row = "TLS" if isinstance(error, errors.NotTrusted) else row
+        case errors.Unauthorized():
+            row = "credential"
             fix = remedy_of(error)
-            if where == GUEST:
-                fix = guest_fix(error)
+        case errors.NotTrusted():
+            row = "TLS"
+            fix = remedy_of(error)
+        case errors.Forbidden() | errors.Unreachable():
+            fix = remedy_of(error)
         case errors.ApiError():
             text = f"{credentials.server}: HTTP status {error.answer.status}: {error}"
     return Row(where, row, Result.FAILED, text, fix)
 
 
 def _check_tls(credentials: Credentials) -> Finding:
-    if credentials.tls is None:
-        return Result.WARNING, "none: the token is sent in clear text", "Use https://"
-    if credentials.tls.verify_mode is ssl.CERT_NONE:
-        text = "the server's certificate is not verified (insecure-skip-tls-verify)"
-        return Result.WARNING, text, "Put certificate-authority-data in the kubeconfig instead"
-    return Result.OK, "the server's certificate is verified", ""
+    if not credentials.weakness:
+        return Result.OK, "the server's certificate is verified", ""
+    fix = "Use https:// and certificate-authority-data in the kubeconfig"
+    return Result.WARNING, f"others can read the token: {credentials.weakness}", fix
 
 
 def check_credential(credentials: Credentials, where: str, user: str) -> Finding:

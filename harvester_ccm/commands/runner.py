@@ -29,20 +29,16 @@ from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, help_text, parse_command_line, types
 from harvester_ccm.kube.errors import (
-    CertificateNotValid,
     CredentialError,
     Forbidden,
     KubeError,
-    NotTrusted,
-    ProxyFailed,
-    TimedOut,
     Unauthorized,
     Unreachable,
 )
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
-from harvester_ccm.remedies import PROXY_REMEDY, guest_rbac_hint, remedy_of
+from harvester_ccm.remedies import guest_rbac_hint, remedy_of
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code that shells report after Ctrl-C."""
@@ -251,27 +247,6 @@ def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str] |
     return [f"--{name}={text}" for name, text in flags.given.items() if name not in left_out]
 
 
-def guest_fix(error: Unreachable) -> str:
-    """Return what to do about a guest cluster that cannot be used; errors know only the fix for Harvester."""
-    if isinstance(error, CertificateNotValid):
-        return (
-            "Compare the clocks of this machine and of the API server. If they agree, its certificate has expired: "
-            "renew it"
-        )
-    if isinstance(error, ProxyFailed):
-        return PROXY_REMEDY
-    if isinstance(error, NotTrusted):
-        return "Check address, certificate-authority-data and tls-server-name in the kubeconfig"
-    if isinstance(error, TimedOut):
-        return (
-            "On each control plane node of this cluster, run kubectl get --raw /readyz "
-            "--server https://127.0.0.1:6443. Where that hangs as well, end the container kube-apiserver with crictl, "
-            "and the kubelet starts it again (K3s: systemctl restart k3s). If all say ok, check the server in the "
-            "kubeconfig, and firewalls"
-        )
-    return "Check the API servers of this cluster, the server in the kubeconfig, and firewalls"
-
-
 def _report_failure(error: KubeError) -> None:
     """Report the error of a server, with the cluster that it belongs to and what helps."""
     where = {"guest": "guest cluster: ", "harvester": "Harvester: "}.get(error.cluster, "")
@@ -280,12 +255,10 @@ def _report_failure(error: KubeError) -> None:
         # That of the guest cluster is an error of the command line.
         where = "cannot use --cloud-config: "
         fix = ". Correct the file, or create a new one (generate_addon.sh, or Rancher)"
-    elif isinstance(error, Unauthorized):
-        fix = f". {remedy_of(error)}"
     elif isinstance(error, Forbidden) and error.cluster == "guest" and error.is_of_account:
         fix = f". {guest_rbac_hint()}"
-    elif isinstance(error, Unreachable) and error.cluster == "guest":
-        fix = f". {guest_fix(error)}"
+    elif isinstance(error, Unauthorized) or (isinstance(error, Unreachable) and error.cluster == "guest"):
+        fix = f". {remedy_of(error)}"
     is_explained = not error.cluster or isinstance(error, Unauthorized)
     hint = "" if is_explained else f"{PROGRAM} preflight checks both clusters and prints the fix"
     report([f"{where}{error}{fix}", *getattr(error, "__notes__", ())], hint)

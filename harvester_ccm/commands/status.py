@@ -26,10 +26,9 @@ from harvester_ccm.commands.clusters import (
     open_clusters,
     read_clusters,
 )
-from harvester_ccm.commands.events import RecordedEvent
+from harvester_ccm.commands.events import RecordedEvent, read_failed_writes
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
-from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.runner import (
     OUTPUT,
     CommandContext,
@@ -47,15 +46,14 @@ from harvester_ccm.commands.states import (
     State,
     StatusReason,
     node_status,
+    plan_services,
     seconds_between,
     warnings_in,
 )
-from harvester_ccm.commands.writes import FailedWrites, read_failed_writes
 from harvester_ccm.kube.builtin import LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.errors import KubeError, NotServed, normalized_message
-from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.remedies import SLOW_REMEDIES
@@ -99,11 +97,15 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     settings = clusters.settings
     planned = await plan_services(store, store.services.all(), settings, guest, harvester)
     planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
-    kinds = _kinds_with_writes(planned, planned_nodes)
-    failed = await read_failed_writes(store, guest, kinds, is_led=not of_lease)
-    planned = [_with_failure(entry, failed) for entry in planned]
-    planned = [entry for entry in planned if namespace in ("", entry.service.metadata.namespace)]
-    planned_nodes = [_with_failed_patch(entry, failed) for entry in planned_nodes]
+    failed = await read_failed_writes(store, guest, is_led=not of_lease)
+    planned = [
+        replace(entry, status=failed.explain(entry.service.metadata, entry.plan.write, entry.status))
+        for entry in planned
+        if namespace in ("", entry.service.metadata.namespace)
+    ]
+    planned_nodes = [
+        (node, plan, failed.explain(node.metadata, plan.write, status)) for node, plan, status in planned_nodes
+    ]
     seen = Seen(store, settings, (guest, harvester))
     problems = [
         *of_lease,
@@ -213,29 +215,6 @@ def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiCl
         return
     if error is not None:
         yield "Harvester", ObjectStatus(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
-
-
-def _kinds_with_writes(planned: Iterable[Planned], nodes: Iterable[PlannedNode]) -> set[str]:
-    """Return the kinds of the objects that the controller has to write, or that wait for it."""
-    kinds: set[str] = set()
-    if any(entry.plan.write is not None for entry in planned):
-        kinds.add(SERVICES.kind)
-    if any(plan.write is not None for _, plan, _ in nodes):
-        kinds.add(NODES.kind)
-    return kinds
-
-
-def _with_failure(entry: Planned, failed: FailedWrites) -> Planned:
-    if entry.plan.write is None:
-        return entry
-    return replace(entry, status=failed.explain(entry.service.metadata.uid, entry.status))
-
-
-def _with_failed_patch(entry: PlannedNode, failed: FailedWrites) -> PlannedNode:
-    node, plan, status = entry
-    if plan.write is None:
-        return entry
-    return node, plan, failed.explain(node.metadata.uid, status)
 
 
 def _services(planned: Iterable[Planned]) -> Iterator[Line]:

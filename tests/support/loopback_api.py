@@ -73,6 +73,7 @@ class LoopbackApi:
 
 
 _PLURALS = {
+    "Pod": "pods",
     "Service": "services",
     "Node": "nodes",
     "Namespace": "namespaces",

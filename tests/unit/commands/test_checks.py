@@ -221,10 +221,6 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
         [served(), balancer(), *of_vms(["10.0.0.7"], ["10.0.0.7"])],
         "VMs: Several report the address of a Service: 10.0.0.7 (w1, w2). kube-vip announces an address on one node",
     ),
-    "InternalIP of two Nodes": (
-        [*objects.working_node("w1"), *objects.working_node("w2")[:2], objects.instance("w2")],
-        "Nodes: Several have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
-    ),
     "Node in another network than most": (
         [*in_networks("w1", 5), *in_networks("w2", 6), *in_networks("w3", 7, first="storage")],
         "Node w3: Its InternalIP is in network default/storage, that of most Nodes in default/lan, and its",
@@ -323,6 +319,23 @@ def test_webhook_that_rejects_the_lease_is_named(run: Runner, tmp_path: Path) ->
         message = run("status", "-o", "json", *flags).document["problems"][0]["message"]
     expected = f"leads. The API server rejects the Lease: {text}. Correct or delete that webhook or policy. Nothing"
     assert expected in message
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]},
+        {"conditions": [{"type": "PodScheduled", "status": "False", "message": "ImagePullBackOff: no such image"}]},
+    ],
+    ids=["waiting", "not scheduled"],
+)
+def test_reason_for_which_a_pod_of_the_controller_does_not_run_is_named(
+    run: Runner, serve: ClusterServer, status: Json
+) -> None:
+    metadata = {"name": "ccm-x", "namespace": "kube-system"}
+    flags = serve(objects.home(), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status})
+    message = run("status", "-o", "json", *flags).document["problems"][0]["message"]
+    assert "leads. Pod ccm-x does not run: ImagePullBackOff: no such image. Nothing is reconciled." in message
 
 
 NO_FAULTS: Final[dict[str, Row]] = {

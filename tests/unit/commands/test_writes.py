@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harvester_ccm.commands.writes import NOT_LED
+from harvester_ccm.commands.events import NOT_LED
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
