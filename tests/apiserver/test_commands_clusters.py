@@ -213,6 +213,38 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
     assert not field.guest_proxy.requests
 
 
+async def test_cleanup_deletes_a_load_balancer_that_harvester_gave_no_address(
+    field: Field, emulator: HarvesterEmulator
+) -> None:
+    field.balancer("demo-a", service="a", status={})
+
+    def rejected() -> bool:
+        stored = field.stored("demo-a")
+        return bool(stored and stored["metadata"].get("finalizers") and stored["status"].get("conditions"))
+
+    await wait_for(rejected, what="a rejection, as there is no pool")
+    done = await field.run("cleanup", "--cluster-name=demo", "--yes", "--output=json")
+    assert (done.code, done.document["deleted"]) == (0, ["demo-a"]), done.document
+    assert [method for method, _ in field.writes()] == ["PUT", "DELETE"]
+    assert field.stored("demo-a") is None
+
+
+async def test_cleanup_of_a_cluster_with_vms_needs_its_uid(
+    field: Field, joined: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harvester_ccm.commands.cleanup.REMOVAL_ATTEMPTS", 0)
+    field.balancer("demo-a", service="a", owner="previous")
+    joined(f"{field.vm_namespace}-alive", "10.0.0.9")
+    rejected = await field.run("cleanup", "--cluster-name=demo", "--yes")
+    assert rejected.code == 1
+    assert "Nothing is deleted without --cluster-uid, because of the warnings" in rejected.out
+    assert "Warnings:         VMs of a cluster of this name exist" in rejected.out
+    assert field.writes() == []
+    deleted = await field.run("cleanup", "--cluster-name=demo", "--cluster-uid=previous", "--yes")
+    assert "Harvester has not removed its finalizer" in deleted.out
+    assert [method for method, _ in field.writes()] == ["DELETE"]
+
+
 async def test_webhook_decides_about_the_dry_run(field: Field, joined: Callable[..., Machine]) -> None:
     """The API server forwards the dry run to the webhook, which admits, rejects, or is not reachable."""
     machine = joined(f"{field.vm_namespace}-w3", "10.0.0.3")
