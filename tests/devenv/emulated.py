@@ -1,5 +1,6 @@
 """Objects and observers for the tests of the emulators."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.objects import Resource
+
+LISTENER: Document = {"name": "http", "port": 8080, "protocol": "TCP", "backendPort": 30080}
 
 
 def balancer(name: str, namespace: str = "default", *, cluster: str = "demo", **spec: Any) -> Document:
@@ -23,6 +26,11 @@ def balancer(name: str, namespace: str = "default", *, cluster: str = "demo", **
         },
         "spec": {"ipam": "pool", "workloadType": "cluster", **spec},
     }
+
+
+def vm_balancer(name: str, namespace: str = "default", **spec: Any) -> Document:
+    """Return a VM load balancer with one TCP listener, 8080 to 30080, unless ``spec`` says otherwise."""
+    return balancer(name, namespace, **{"workloadType": "vm", "listeners": [LISTENER], **spec})
 
 
 PORTS: tuple[Document, ...] = (
@@ -76,6 +84,16 @@ class Journal:
         """The newest state."""
         return self.entries[-1] if self.entries else None
 
+    def status(self) -> Document:
+        """Return the newest status, which can be empty."""
+        return (self.last or {}).get("status") or {}
+
+    def message(self) -> str | None:
+        """Return the message of the Ready condition; empty if Ready, None without a condition."""
+        for condition in self.status().get("conditions") or ():
+            return "" if condition["status"] == "True" else str(condition["message"])
+        return None
+
 
 @asynccontextmanager
 async def watching(
@@ -96,3 +114,13 @@ async def watching(
         yield journal
     finally:
         await background.stop()
+
+
+@asynccontextmanager
+async def backend(address: str, port: int) -> AsyncIterator[None]:
+    """Accept and close TCP connections."""
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), address, port, reuse_address=True)
+    try:
+        yield
+    finally:
+        server.close()
