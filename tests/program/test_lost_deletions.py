@@ -9,6 +9,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryServer
+from tests.support.node_world import NODE, NodeWorld, joined, machines
 from tests.support.program_world import Harvester, Program, guest_server
 
 
@@ -64,3 +65,24 @@ async def test_load_balancer_that_is_gone_is_created_again_or_not_missed(change:
     else:
         assert writes == ["DELETE"]
         assert "shop/web" not in guest.of(SERVICES)
+
+
+@pytest.mark.parametrize("change", ["addresses", "not ready"])
+@jumping_time
+async def test_node_that_is_gone_is_written_once(change: str) -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        (vm, _) = await joined(scene, machines(2))
+        if change == "not ready":
+            scene.say_ready(vm.name, "Unknown")
+            await asyncio.sleep(10)
+        remove_silently(scene.guest_server, NODE, vm.name)
+        scene.guest_server.calls.clear()
+        if change == "addresses":
+            scene.report(vm, "10.0.0.77")
+        else:
+            scene.destroy(vm)
+        await asyncio.sleep(1200)
+        writes = [write for write in scene.node_writes() if write.split("/")[4] == vm.name]
+        assert len(writes) == 1, writes
+        assert "FieldConflict" not in scene.told(vm.name)
