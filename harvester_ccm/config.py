@@ -100,7 +100,8 @@ class NodeSettings(Struct, frozen=True):
     """Addresses and lifecycle of Nodes."""
 
     management_network: str | None
-    """``namespace/name`` of the Harvester network that carries node addresses; None means the first interface."""
+    """``namespace/name`` of the Harvester network that carries node addresses; None means that
+    ``plan/node/interface.py`` chooses the interface of each VM."""
     node_ip_cidrs: tuple[IPNetwork, ...]
     """Ranges that choose the internal address, at most one per family; empty means no choice by range."""
     exclude_ranges: tuple[IPNetwork, ...]

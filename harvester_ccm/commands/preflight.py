@@ -157,7 +157,7 @@ _NO_LEASE: Final = "the controller waits for its Lease forever and does nothing"
 
 PERMISSIONS: Final = {
     HARVESTER: (
-        Permission(LOAD_BALANCERS, "get", False, _STALE),
+        Permission(LOAD_BALANCERS, "get", True, _STALE),
         Permission(LOAD_BALANCERS, "list", True, "load balancers cannot be read"),
         Permission(LOAD_BALANCERS, "watch", False, _POLLED),
         Permission(LOAD_BALANCERS, "create", True, "no Service gets a load balancer"),
@@ -171,7 +171,7 @@ PERMISSIONS: Final = {
         Permission(GUEST_OS_INFO, "get", False, _NO_HOSTNAME, "guestosinfo"),
     ),
     GUEST: (
-        Permission(SERVICES, "get", False, "load balancers are never deleted, and no deletion of a Service finishes"),
+        Permission(SERVICES, "get", True, "load balancers are never deleted, and no deletion of a Service finishes"),
         Permission(SERVICES, "list", True, "Services cannot be read"),
         Permission(SERVICES, "watch", False, _POLLED),
         Permission(SERVICES, "patch", True, "no Service gets an address, and no deletion finishes", "status"),
