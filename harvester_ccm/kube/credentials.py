@@ -159,13 +159,14 @@ def load_credentials(
     proxy = cluster.value.proxy_url or proxy_for(server, environment)
     if proxy and not _is_url(proxy):
         raise CredentialError(f"{cluster.where}: proxy-url, or the proxy of the environment: not an http:// URL")
-    tls = _tls(cluster, user, files) if urlsplit(server).scheme == "https" else None
+    certificate = _material(user, "client-certificate", files)
+    tls = _tls(cluster, user, certificate, files) if urlsplit(server).scheme == "https" else None
     return Credentials(
         server=server,
         namespace=namespace,
         tls=tls,
         token=_token_source(user, cluster.value, tls),
-        certificate=_material(user, "client-certificate", files) or b"",
+        certificate=certificate or b"",
         tls_server_name=server_name,
         proxy=proxy,
         origin=str(user.path),
@@ -293,7 +294,9 @@ def _token_source(entry: _Entry[_User], cluster: _Cluster, tls: ssl.SSLContext |
     return TokenSource(None)
 
 
-def _tls(cluster: _Entry[_Cluster], user: _Entry[_User], files: dict[Path, bytes]) -> ssl.SSLContext:
+def _tls(
+    cluster: _Entry[_Cluster], user: _Entry[_User], certificate: bytes | None, files: dict[Path, bytes]
+) -> ssl.SSLContext:
     authority = _material(cluster, "certificate-authority", files)
     # Other characters are in comments. Python rejects them with a TypeError, Go accepts them.
     pem = None if authority is None else authority.decode("ascii", "ignore")
@@ -310,7 +313,7 @@ def _tls(cluster: _Entry[_Cluster], user: _Entry[_User], files: dict[Path, bytes
     if cluster.value.insecure_skip_tls_verify and authority is None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    pair = [_material(user, key, files) for key in ("client-certificate", "client-key")]
+    pair = [certificate, _material(user, "client-key", files)]
     if pair != [None, None]:
         try:
             load_certificate(context, b"\n".join(filter(None, pair)))

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from devenv.pki import Authority
 from harvester_ccm.kube import credentials
+from harvester_ccm.kube.connection import read_bytes
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import CredentialError, NotInCluster
 
@@ -257,6 +258,25 @@ def test_certificate_files_next_to_the_kubeconfig(path: Path, authority: Authori
     path.with_name("me.key").unlink()
     with pytest.raises(CredentialError, match=r"me\.key: No such file"):
         load_credentials(path, {})
+
+
+@pytest.mark.kube("Tokens and certificates that are replaced are used without a restart")
+def test_certificate_file_is_read_once(path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is compared with what was read: a second reading would hide a replacement between the two."""
+    client = authority.issue_client("me", "me")
+    for source in (client.certificate, client.key):
+        path.with_name(source.name).write_bytes(source.read_bytes())
+    path.write_text(written(user(client_certificate="me.crt", client_key="me.key")))
+    read: list[str] = []
+
+    def noted(file: Path) -> bytes:
+        read.append(file.name)
+        return read_bytes(file)
+
+    monkeypatch.setattr(credentials, "read_bytes", noted)
+    found = load_credentials(path, {})
+    assert sorted(name for name in read if name.startswith("me.")) == ["me.crt", "me.key"]
+    assert found.certificate == found.files[path.with_name("me.crt")]
 
 
 @pytest.mark.kube("Tokens and certificates that are replaced are used without a restart")
