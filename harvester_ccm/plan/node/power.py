@@ -80,24 +80,36 @@ def state_of(vm: VM) -> VMState:
 
 def not_running(vm: VM, effect: str) -> EventMessage:
     """Return the Warning about a VM that does not run; ``effect`` is the end of the sentence about its Node."""
-    state = state_of(vm)
-    subject = state.value
-    is_what = _STATES[state]
-    remedy = _REMEDIES.get(state, "")
-    command = _command(vm, state)
-    answer = _answer(vm, state)
     if vm.object.metadata.deleting:
-        # It ends with its finalizers, and nobody can start it any more.
-        finalizers = listed(vm.object.metadata.finalizers or ())
-        subject = "deleting"
-        is_what = "is being deleted"
-        remedy = (
-            f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM"
-        )
-        command = f"kubectl get vm {_arguments(vm)} -o yaml"
-        answer = ""
-    cause = f"VM {vm.object.metadata.key} {is_what} in Harvester (status {_status(vm)}), so {effect}"
-    return EventMessage("Warning", NodeReason.VM_NOT_RUNNING, cause, remedy, command, answer=answer, subject=subject)
+        return _being_deleted(vm, effect)
+    state = state_of(vm)
+    return EventMessage(
+        "Warning",
+        NodeReason.VM_NOT_RUNNING,
+        _not_running_cause(vm, _STATES[state], effect),
+        _REMEDIES.get(state, ""),
+        _command(vm, state),
+        answer=_answer(vm, state),
+        subject=state.value,
+    )
+
+
+def _being_deleted(vm: VM, effect: str) -> EventMessage:
+    """Return the Warning about a VM that ends with its finalizers, and that nobody can start any more."""
+    finalizers = listed(vm.object.metadata.finalizers or ())
+    remedy = f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM"
+    return EventMessage(
+        "Warning",
+        NodeReason.VM_NOT_RUNNING,
+        _not_running_cause(vm, "is being deleted", effect),
+        remedy,
+        f"kubectl get vm {_arguments(vm)} -o yaml",
+        subject="deleting",
+    )
+
+
+def _not_running_cause(vm: VM, state: str, effect: str) -> str:
+    return f"VM {vm.object.metadata.key} {state} in Harvester (status {_status(vm)}), so {effect}"
 
 
 def _answer(vm: VM, state: VMState) -> str:

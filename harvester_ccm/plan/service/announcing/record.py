@@ -62,7 +62,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     was_respelled: bool = False
     """Whether this address has been published with another spelling."""
     node: str = ""
-    """The node of the receipt: of the one for this address, or of the one that its publication removed."""
+    """The node of the receipt that the publication removed; once the sequence is complete, of that for this address."""
     answers: bool = False
     """Whether kube-vip has written a receipt that was removed before."""
 
