@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm.commands.clusters import TITLES, ClusterStore
-from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, node_status, seconds_between
+from harvester_ccm.commands.notes import PlannedNode
+from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import SERVICE_CONTROLLER, Announcer, Settings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.holder import program_of_holder
@@ -119,8 +120,9 @@ class Seen(Struct, frozen=True):
 
     store: ClusterStore
     settings: Settings
-    clients: tuple[ApiClient, ...] = ()
-    """Those of both clusters; empty if only one object is looked at."""
+    clients: Sequence[ApiClient]
+    """Those of both clusters."""
+    nodes: Sequence[PlannedNode]
 
 
 class Fault(Struct, frozen=True):
@@ -415,8 +417,7 @@ def _cluster_names(seen: Seen) -> Iterator[Fault]:
 
 def _guessed_networks(seen: Seen) -> Iterator[Fault]:
     """Yield the Nodes whose network is a guess, whose Event is emitted only once for each."""
-    for node in seen.store.nodes.all():
-        _, plan, _ = node_status(seen.store, node, seen.settings)
+    for node, plan, _ in seen.nodes:
         for event in plan.addresses.events:
             if event.reason is NodeReason.NETWORK_DEFAULTED:
                 yield Fault(f"Node {node.metadata.name}", event.prose, "", State.NONE)

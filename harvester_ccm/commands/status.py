@@ -26,9 +26,10 @@ from harvester_ccm.commands.clusters import (
     open_clusters,
     read_clusters,
 )
-from harvester_ccm.commands.events import RecordedEvent, read_failed_writes
+from harvester_ccm.commands.events import FailedWrites, RecordedEvent, read_failed_writes
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
+from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.runner import (
     OUTPUT,
     CommandContext,
@@ -46,7 +47,6 @@ from harvester_ccm.commands.states import (
     State,
     StatusReason,
     node_status,
-    plan_services,
     seconds_between,
     warnings_in,
 )
@@ -97,7 +97,10 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     settings = clusters.settings
     planned = await plan_services(store, store.services.all(), settings, guest, harvester)
     planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
-    failed = await read_failed_writes(store, guest, is_led=not of_lease)
+    writes = [*(entry.plan.write for entry in planned), *(plan.write for _, plan, _ in planned_nodes)]
+    failed = FailedWrites()
+    if any(write is not None for write in writes):
+        failed = await read_failed_writes(store, guest, is_led=not of_lease)
     planned = [
         replace(entry, status=failed.explain(entry.service.metadata, entry.plan.write, entry.status))
         for entry in planned
@@ -106,7 +109,7 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     planned_nodes = [
         (node, plan, failed.explain(node.metadata, plan.write, status)) for node, plan, status in planned_nodes
     ]
-    seen = Seen(store, settings, (guest, harvester))
+    seen = Seen(store, settings, (guest, harvester), planned_nodes)
     problems = [
         *of_lease,
         *_server_problems(store.harvester_problem, guest, harvester),
