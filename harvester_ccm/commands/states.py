@@ -41,7 +41,7 @@ _FAILED_WRITES: Final = frozenset({Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILA
 
 
 NO_LEADER: Final = "NoLeader"
-"""Reason of a Lease that nobody holds, and of what waits for it."""
+"""Reason of a Lease without a holder, and of what waits for one."""
 
 
 class State(StrEnum):

@@ -73,7 +73,7 @@ class Credentials:
 
     @property
     def expiry(self) -> datetime | None:
-        """When the token or the client certificate ends that stays until somebody replaces it; None if unknown."""
+        """When the token or the client certificate ends, if it stays until it is replaced; None if unknown."""
         end, _ = token_claims(fixed_token(self.token))
         return end or certificate_end(self.certificate)
 

@@ -190,7 +190,7 @@ def token_claims(token: str | None) -> tuple[datetime | None, str]:
 
 
 def fixed_token(source: TokenSource) -> str | None:
-    """Return a token that stays until somebody replaces it.
+    """Return a token that stays until it is replaced.
 
     A file is expected to be rotated before its token expires.
     """
