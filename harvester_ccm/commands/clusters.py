@@ -452,16 +452,12 @@ def guest_is_harvester(client: ApiClient) -> str:
     return f"the kubeconfig {origin} leads to a Harvester ({client.credentials.server}), not to the guest cluster"
 
 
-async def read_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
-    """Return the store of both clusters.
+def require_content(clusters: Clusters) -> None:
+    """Raise the error of clusters of which nothing can be said.
 
-    Raises KubeError if Services or Nodes cannot be listed, and ConfigurationError if the name of the cluster is not
-    known, or the kubeconfig leads to a Harvester. Without the load balancers the name is not needed: nothing is said
-    about them.
+    That is KubeError if Services or Nodes cannot be listed, and ConfigurationError if the name of the cluster is not
+    known. Without the load balancers the name is not needed: nothing is said about them.
     """
-    clusters, is_swapped = await asyncio.gather(list_clusters(context, guest, harvester), is_harvester(guest))
-    if is_swapped:
-        raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_FIX}"])
     store = clusters.store
     error = store.problem(SERVICES, NODES)
     if error is not None:
@@ -470,4 +466,3 @@ async def read_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         raise error
     if clusters.name_problem and store.problem(LOAD_BALANCERS) is None:
         raise ConfigurationError([clusters.name_problem])
-    return clusters

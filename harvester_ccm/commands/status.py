@@ -18,13 +18,17 @@ from rich.text import Text
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.checks import Seen, faults_in
 from harvester_ccm.commands.clusters import (
+    GUEST_FIX,
     TITLES,
     Clusters,
     ClusterStore,
     Connection,
     Latency,
+    guest_is_harvester,
+    is_harvester,
+    list_clusters,
     open_clusters,
-    read_clusters,
+    require_content,
 )
 from harvester_ccm.commands.events import FailedWrites, RecordedEvent, read_failed_writes
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
@@ -50,6 +54,7 @@ from harvester_ccm.commands.states import (
     seconds_between,
     warnings_in,
 )
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.builtin import LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
@@ -84,15 +89,20 @@ class Survey(Struct, frozen=True):
 async def survey(context: CommandContext, connection: Connection, namespace: str = "") -> Survey:
     """Read both clusters and return what is wrong, about Services only in a namespace (all for an empty one).
 
-    Raises what ``read_clusters`` raises.
+    Raises what ``require_content`` raises, and ConfigurationError if the kubeconfig leads to a Harvester.
     """
     guest = connection.guest
     harvester = connection.harvester
-    clusters, (lease, of_lease), about_lease = await asyncio.gather(
-        read_clusters(context, guest, harvester),
+    # Each returns its error: one that was raised would leave the others running with a client that is closed.
+    clusters, is_swapped, (lease, of_lease), about_lease = await asyncio.gather(
+        list_clusters(context, guest, harvester),
+        is_harvester(guest),
         read_lease(context.settings, guest),
         reports_of_controllers(context.settings, guest),
     )
+    if is_swapped:
+        raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_FIX}"])
+    require_content(clusters)
     store = clusters.store
     settings = clusters.settings
     planned = await plan_services(store, store.services.all(), settings, guest, harvester)

@@ -124,6 +124,40 @@ def test_slow_harvester_whose_webhook_hangs_is_reported_in_time(
     assert START + max(out.times + err.times) <= WHOLE
 
 
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_client_is_closed_after_its_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Services cannot be listed, which ends the command, and the Lease is read slowly: a later request would leak."""
+    guest = LoopbackApi([objects.home(), objects.lease(), objects.node()], clusters.GUEST_GROUPS)
+    servers = SlowServers(guest, LoopbackApi([], clusters.HARVESTER_GROUPS))
+    monkeypatch.setattr(servers, "seconds", lambda _, request: 5.0 if "/leases/" in request.path else 0.01)
+    running: set[str] = set()
+    close = ApiClient.close
+    left: list[str] = []
+
+    async def exchange(client: ApiClient, request: Request, limit: float) -> bytes:
+        name = f"{client.cluster} {request}"
+        running.add(name)
+        try:
+            answer = await servers.exchange(client, request, limit)
+            if (client.cluster, request.path) == ("guest", "/api/v1/services"):
+                raise errors.error_from_response(status=403, body=b"{}", request=str(request), retry_after=None)
+            return answer
+        finally:
+            running.discard(name)
+
+    async def closed(client: ApiClient) -> None:
+        left.extend(name for name in running if name.startswith(client.cluster))
+        await close(client)
+
+    monkeypatch.setattr(ApiClient, "_exchange", exchange)
+    monkeypatch.setattr(ApiClient, "close", closed)
+    monkeypatch.setattr(asyncio, "run", jump)
+    main(["harvester-ccm", *words, *files(tmp_path), "--cluster-name=demo"], {})
+    assert left == []
+
+
 def files(directory: Path) -> Iterator[str]:
     for name, namespace in (("kubeconfig", ""), ("cloud-config", objects.VMS)):
         file = directory / name
