@@ -231,11 +231,31 @@ def test_address_that_is_silent_without_an_explanation_is_noticed() -> None:
         assert _at_rest(world) == []
 
 
-def _event_about(world: World, message: str) -> Document:
+def _event_about(world: World, message: str, kind: str = "Warning") -> Document:
     service = world.original.service("a")
     assert service is not None
-    metadata = {"name": "a.1", "namespace": "shop"}
-    return {"metadata": metadata, "involvedObject": {"uid": service["metadata"]["uid"]}, "message": message}
+    about = {"uid": service["metadata"]["uid"]}
+    name = f"a.{world.guest.version}"
+    metadata = {"name": name, "namespace": "shop", "resourceVersion": str(world.guest.version)}
+    return {"metadata": metadata, "involvedObject": about, "message": message, "type": kind}
+
+
+def test_address_that_stays_up_without_a_load_balancer_needs_a_warning() -> None:
+    announced = f"{ADDRESS} is announced for shop/a, and no load balancer has it"
+    with _world() as world:
+        oracles = Oracles(world)
+        world.original.restore_endpoints("a")
+        _publish(world, "a")
+        _pass(world, 10.0)
+        world.harvester.remove(LOAD_BALANCERS, "vms/of-a")
+        _pass(world, 1.0)
+        assert oracles.unheld(0.0) == [announced]
+        assert _at_rest(world) == ["a has no load balancer"]
+        world.guest.put(EVENTS, _event_about(world, "it is another Harvester"))
+        assert oracles.unheld(0.0) == _at_rest(world) == []
+        world.guest.put(EVENTS, _event_about(world, "all is well", "Normal"))
+        assert oracles.unheld(0.0) == [announced]
+        assert _at_rest(world) == ["a has no load balancer"]
 
 
 def test_address_of_a_vm_load_balancer_that_kube_vip_announces_is_noticed() -> None:

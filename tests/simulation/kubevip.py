@@ -138,6 +138,11 @@ class KubeVip:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
         return self._announcer.addresses(lambda instance: not instance.is_forgotten)
 
+    def announced_for(self, key: str) -> set[str]:
+        """Return the addresses that are up for a Service, also for one that kube-vip has begun to ignore since."""
+        found = self._announcer.addresses(lambda instance: instance.key == key)
+        return set(found)
+
     def on_node(self) -> set[str]:
         found = self._announcer.addresses(lambda _instance: True)
         return {address for address in found if self._down_until.get(address, 0.0) <= self._loop.time()}

@@ -3,6 +3,7 @@
 from typing import Final
 
 from devenv.announcement import is_ignored, wanted_addresses
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_RECONCILE,
@@ -226,8 +227,16 @@ class Oracles:
         return [
             f"{address} is announced for {key}, and no load balancer has it"
             for (address, key), since in self._unheld.items()
-            if now - since >= seconds
+            if now - since >= seconds and not self._is_kept(key)
         ]
+
+    def _is_kept(self, key: str) -> bool:
+        """Return whether a Service keeps its address without a load balancer, and a Warning says why."""
+        guest = self._world.original
+        service = guest.server.of(SERVICES).get(key)
+        if service is None or service["metadata"].get("deletionTimestamp") or not wants_one(service):
+            return False
+        return AtRest(self._world, guest).is_warned_about(service)
 
     # The final state.
 

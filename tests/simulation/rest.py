@@ -71,15 +71,15 @@ class AtRest:
         primary = annotation(service, PRIMARY_SERVICE).removeprefix(f"{NAMESPACE}/")
         balancers = self._guest.balancers_of(name_of(service)) or self._guest.balancers_of(primary)
         if not balancers:
-            return "has no load balancer"
+            keeps = bool(shown(service)) and self.is_warned_about(service)
+            return "" if keeps else "has no load balancer"
         address, kind = served(balancers[0]), balancers[0]["spec"].get("workloadType")
         if not address or shown(service) != (address,):
             return f"shows {shown(service)} and has {address or 'no address'}"
         # A Service that another provider has published gets no condition.
         if _condition(service).get("status", "True") != "True":
             return f"shows {address}, and its condition is not True"
-        announced = self._guest.kube_vip.announced().get(address, ())
-        is_up = f"{NAMESPACE}/{name_of(service)}" in announced
+        is_up = address in self._guest.kube_vip.announced_for(f"{NAMESPACE}/{name_of(service)}")
         is_due = kind == "cluster" and self._guest.kube_vip.has_endpoint(service)
         if (is_up and kind != "cluster") or (is_due and not is_up):
             return f"shows {address}, {kind}, which is {'' if is_up else 'not '}announced by kube-vip"
@@ -88,9 +88,16 @@ class AtRest:
     def _is_explained(self, service: Document) -> bool:
         """Return whether the condition repeats an Event about the Service."""
         condition = _condition(service)
+        return any(event["message"] in condition.get("message", "") for event in self._events_of(service))
+
+    def is_warned_about(self, service: Document) -> bool:
+        """Return whether the last Event about a Service is a Warning."""
+        events = sorted(self._events_of(service), key=_version)
+        return bool(events) and events[-1]["type"] == "Warning"
+
+    def _events_of(self, service: Document) -> list[Document]:
         uid = service["metadata"]["uid"]
-        events = [event for event in self._guest.server.events() if event["involvedObject"].get("uid") == uid]
-        return any(event["message"] in condition.get("message", "") for event in events)
+        return [event for event in self._guest.server.events() if event["involvedObject"].get("uid") == uid]
 
     def _unjustified(self, service: Document) -> list[str]:
         """Return whether a load balancer waits for an address although its pool has one."""
@@ -107,6 +114,10 @@ def _condition(service: Document) -> Document:
     """Return the condition of the controller; an empty one without it."""
     conditions = (service.get("status") or {}).get("conditions") or ()
     return next((condition for condition in conditions if condition["type"] == LOAD_BALANCER_READY), {})
+
+
+def _version(document: Document) -> int:
+    return int(document["metadata"]["resourceVersion"])
 
 
 def _shares(service: Document, primary: Document) -> bool:
