@@ -146,5 +146,7 @@ def _normal(address: str) -> str:
 
 def _addresses_in(text: str) -> tuple[str, ...]:
     """Return the addresses in kube-vip's annotation for DHCP; texts that are none are left out."""
+    if not text:
+        return ()
     addresses = map(_normal, text[:_LEASE_LENGTH].split(","))
     return tuple(address for address in addresses if address)
