@@ -64,8 +64,8 @@ CHANGES: Final[Mapping[str, Mapping[str, object]]] = {
     "unknown-changes": {"metadata": {"annotations": {"kube-vip.io/unknown": "1"}}},
 }
 """Patches of users that let a Service stay ready, by the name of the Service."""
-EXPECTED_WARNINGS: Final = {Reason.LOCAL_POLICY, Reason.IGNORED}
-"""Warnings about these settings themselves."""
+EXPECTED_WARNINGS: Final = {Reason.IGNORED}
+"""Warnings about the changes themselves."""
 ENDPOINT: Final = {"addresses": ["10.42.0.9"], "conditions": {"ready": True}, "nodeName": NODE}
 """A ready Pod."""
 UP_SECONDS: Final = 60.0

@@ -414,8 +414,8 @@ class Reason(StrEnum):
     """Warning: the address is not the requested one. Fix: name a pool in which requests are permitted in annotation
     `ip-pool`, and create the Service again; or share the address of its Service."""
     LOCAL_POLICY = "LocalTrafficPolicy"
-    """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service. Fix: set `kube-vip.runOn:
-    all` and `kube-vip.env.svc_election: "true"` in the chart."""
+    """Normal: with externalTrafficPolicy Local, kube-vip must elect a node for each Service: `kube-vip.runOn: all` and
+    `kube-vip.env.svc_election: "true"` in the chart."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
     """Warning: kube-vip announces the address on another device than that of the network. Fix: restart kube-vip as
     the message states."""

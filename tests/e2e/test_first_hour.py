@@ -1,4 +1,4 @@
-"""25 faults of a user's first hour, and the line that states the cause and the fix of each.
+"""24 faults of a user's first hour, and the line that states the cause and the fix of each.
 
 ``first_hour.txt`` has a name and a line per fault. The line is a problem of ``status`` unless the name is followed by
 another source. HARVESTER_CCM_RENEW_SNAPSHOTS=1 writes the file. Both clusters and the controller start once, and the
@@ -79,7 +79,6 @@ SERVICES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "IPv6 required": ("Blocked Unsupported", {"spec": {"ipFamilyPolicy": "RequireDualStack"}}),
     "shared address, same port": ("Pending AddressSharingRejected", {"annotations": {PRIMARY_SERVICE: "default/web"}}),
     "primary-service without a namespace": ("Blocked InvalidAnnotation", {"annotations": {PRIMARY_SERVICE: "web"}}),
-    "externalTrafficPolicy Local": ("Degraded LocalTrafficPolicy", {"spec": {"externalTrafficPolicy": "Local"}}),
     "IP pool without a free address": ("Pending PoolExhausted", {"annotations": {IP_POOL: "tiny"}}),
 }
 """Faults that one Service shows: state and reason in ``status``, and the Service."""
@@ -175,7 +174,7 @@ async def test_every_fault_of_the_first_hour_has_its_line(
     text = "".join(f"{fault}\n    {normalized(line)}\n" for fault, line in hour.lines.items())
     if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
         LINES.write_text(text)
-    assert len(hour.lines) == 25
+    assert len(hour.lines) == 24
     assert text == LINES.read_text()
 
 

@@ -166,9 +166,9 @@ def _hidden_by_harvester(service: Service, *, is_checked: bool) -> Iterator[Igno
 
 
 def local_policy(service: Service) -> EventMessage | None:
-    """Return the Warning about externalTrafficPolicy Local on a Service that kube-vip announces, or None.
+    """Return the Event about externalTrafficPolicy Local on a Service that kube-vip announces, or None.
 
-    The settings of kube-vip are not visible to this controller, so the Warning does not depend on them.
+    Whether anything is wrong is not known: the settings of kube-vip are not visible to this controller.
     """
     if service.spec.external_traffic_policy != "Local":
         return None
@@ -181,7 +181,7 @@ def local_policy(service: Service) -> EventMessage | None:
         '"true", on all nodes (chart: kube-vip.env.svc_election, kube-vip.runOn all). Otherwise set '
         "externalTrafficPolicy to Cluster"
     )
-    return EventMessage("Warning", Reason.LOCAL_POLICY, cause, remedy)
+    return EventMessage("Normal", Reason.LOCAL_POLICY, cause, remedy)
 
 
 class _Fixed(Struct, frozen=True):
