@@ -163,13 +163,14 @@ def _hold(seen: Seen, record: Record | None, wish: Wish, timers: Timers) -> Next
 def _hold_without_record(seen: Seen, wish: Wish) -> Next:
     """A Service on which kube-vip finds nothing is new, unless its load balancer shows that it has lost everything.
 
-    kube-vip has withdrawn the address then, or will with the event of the loss.
+    On any other, kube-vip may be about to announce what it has read before: it gets time for the withdrawal.
     """
     if is_ignored_by_user(seen, None):
         return Next(Progress.IGNORED, has_receipt=bool(seen.node))
-    may_be_new = seen.is_untouched and not wish.had_address
-    if seen.is_held or (seen.is_untouched and seen.address_annotation is None):
-        return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not may_be_new), wish)
+    is_new = seen.is_untouched and seen.address_annotation is None and not wish.had_address
+    is_delegated = seen.is_held and bool(wish.address)
+    if is_new or is_delegated:
+        return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not is_new), wish)
     return _empty(seen, None)
 
 
