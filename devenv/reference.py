@@ -38,7 +38,7 @@ and Nodes.
 _REASONS = """\
 Values of the label `reason` for Services are the [reasons of the condition](events.md). An error, such as `Forbidden`,
 is also a value if a request for the Service has failed. For Nodes, the label is the reason of an Event, such as
-`VMNotFound`, or `Queued`."""
+`VMNotFound`, an error, `Queued`, or `caches` until the objects in Harvester are listed."""
 
 _RBAC_HEAD = """\
 # Permissions

@@ -415,7 +415,7 @@ class Reason(StrEnum):
     `ip-pool`, and create the Service again; or share the address of its Service."""
     LOCAL_POLICY = "LocalTrafficPolicy"
     """Normal: with externalTrafficPolicy Local, kube-vip must elect a node for each Service: `kube-vip.runOn: all` and
-    `kube-vip.env.svc_election: "true"` in the chart."""
+    `kube-vip.env.svc_election: "true"` in the chart, with another version than v1.2.0 to v1.2.3."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
     """Warning: kube-vip announces the address on another device than that of the network. Fix: restart kube-vip as
     the message states."""

@@ -254,7 +254,7 @@ def test_refusal_names_the_setting_that_does_the_same(denying: ControlPlane, ten
 
 
 @pytest.mark.apiserver
-@pytest.mark.security("Such a value can always be emptied or left as it is, and removed")
+@pytest.mark.security("Such a value can be emptied or, while the type stays, left as it is, and removed")
 @pytest.mark.parametrize("key", WRITTEN)
 def test_removing_emptying_and_not_changing_are_permitted(denying: ControlPlane, tenant: RestClient, key: str) -> None:
     create(denying, "web", {**SERVED, key: "before"})

@@ -177,9 +177,9 @@ def local_policy(service: Service) -> EventMessage | None:
         "traffic if it runs no pod of the Service"
     )
     remedy = (
-        "Unless that is set already, have kube-vip elect a node with a pod for each Service: env svc_election "
-        '"true", on all nodes (chart: kube-vip.env.svc_election, kube-vip.runOn all). Otherwise set '
-        "externalTrafficPolicy to Cluster"
+        "Unless that is set already, have a kube-vip other than v1.2.0 to v1.2.3 elect a node with a pod for each "
+        'Service: env svc_election "true", on all nodes (chart: kube-vip.env.svc_election, kube-vip.runOn all). '
+        "Otherwise set externalTrafficPolicy to Cluster"
     )
     return EventMessage("Normal", Reason.LOCAL_POLICY, cause, remedy)
 

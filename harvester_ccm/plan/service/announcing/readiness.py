@@ -167,7 +167,7 @@ def _checks(snapshot: ServiceSnapshot) -> str:
     if is_local(service):
         checks.append(
             "that it runs on a node with a Pod of the Service and elects a node for each Service (chart: "
-            'kube-vip.runOn all, kube-vip.env.svc_election "true")'
+            'kube-vip.runOn all, kube-vip.env.svc_election "true"; not with v1.2.0 to v1.2.3)'
         )
     if snapshot.remembered.endpoints.reading is Reading.UNREADABLE:
         checks.append("that a Pod of the Service is ready")
