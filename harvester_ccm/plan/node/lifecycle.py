@@ -86,7 +86,7 @@ class LifecycleSnapshot(Struct, frozen=True):
     @property
     def is_confirmed(self) -> bool:
         """Whether live GETs have confirmed the absence of the VM often enough."""
-        return self.absences >= max(self.settings.deletion_confirmations, 2)
+        return self.absences >= self.settings.deletion_confirmations
 
 
 class DeleteNode(Struct, frozen=True):

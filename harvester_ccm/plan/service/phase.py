@@ -130,7 +130,8 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
     if snapshot.taken_address:
         return Phase.ADDRESS_TAKEN
     if load_balancer is None:
-        return Phase.UNSUPPORTED if _is_unsupported(snapshot) else Phase.NEW
+        is_unsupported = _is_unsupported(snapshot, is_vm=snapshot.request.wants_vm)
+        return Phase.UNSUPPORTED if is_unsupported else Phase.NEW
     return _phase_with(snapshot, load_balancer)
 
 
@@ -159,7 +160,11 @@ def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:
     return None
 
 
-def _is_unsupported(snapshot: ServiceSnapshot) -> bool:
-    request = snapshot.request
-    refusal = unsupported_reason(snapshot.service, is_vm=request.wants_vm)
-    return refusal is not None or request.ipam is Ipam.INVALID
+def is_creation_prevented(snapshot: ServiceSnapshot, *, is_vm: bool) -> bool:
+    """Return whether no load balancer can be created for the Service, beside the one that it has."""
+    return _creation_obstacle(snapshot) is not None or _is_unsupported(snapshot, is_vm=is_vm)
+
+
+def _is_unsupported(snapshot: ServiceSnapshot, *, is_vm: bool) -> bool:
+    refusal = unsupported_reason(snapshot.service, is_vm=is_vm)
+    return refusal is not None or snapshot.request.ipam is Ipam.INVALID

@@ -29,7 +29,9 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
     withdrawal = _withdrawal(snapshot)
     reported = _still_announced(snapshot)
     if snapshot.match.own_undeleted:
-        return _plan_deletion(snapshot, withdrawal).with_events(reported)
+        deletion = deletion_in(Phase.LEAVING, snapshot, snapshot.match.own_undeleted)
+        deletion = replace(deletion, wish=withdrawal.wish, requires_version=withdrawal.requires_version)
+        return deletion.with_events(reported)
     if not _is_withdrawn(snapshot, withdrawal):
         # kube-vip must see the withdrawal before the release, also if the Service has no load balancer of its own.
         return withdrawal.with_events(reported)
@@ -38,17 +40,6 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
 
 def _is_withdrawn(snapshot: ServiceSnapshot, withdrawal: Desired) -> bool:
     return not snapshot.step_towards(withdrawal.wish).annotations
-
-
-def _plan_deletion(snapshot: ServiceSnapshot, withdrawal: Desired) -> Desired:
-    deletion = deletion_in(Phase.LEAVING, snapshot, snapshot.match.own_undeleted)
-    return replace(
-        withdrawal,
-        verdict=deletion.verdict,
-        write=deletion.write,
-        events=deletion.events,
-        look_again_after=deletion.look_again_after,
-    )
 
 
 def _still_shared(users: list[str]) -> EventMessage:

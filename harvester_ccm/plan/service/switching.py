@@ -11,13 +11,11 @@ from harvester_ccm.plan.service.allocation.deletion import deletion_in
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.announcing.sequence import HOLD
-from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
-from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
-from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.request import Ipam, WorkloadType
+from harvester_ccm.plan.service.desired import DeleteLoadBalancer, Desired, Document, Finalizer, waits_for
+from harvester_ccm.plan.service.phase import Phase, is_creation_prevented
+from harvester_ccm.plan.service.request import WorkloadType
 from harvester_ccm.plan.service.sharing.permission import managed_secondaries
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.supported import unsupported_reason
 
 
 def is_switch_possible(snapshot: ServiceSnapshot) -> bool:
@@ -25,14 +23,10 @@ def is_switch_possible(snapshot: ServiceSnapshot) -> bool:
 
     The present one is deleted first, so the controller must be able to create the next one without it.
     """
-    if not snapshot.wants_switch or snapshot.request.primary or snapshot.request.ipam is Ipam.INVALID:
+    if not snapshot.wants_switch or snapshot.request.primary:
         return False
     is_vm = snapshot.request.workload_type is WorkloadType.VM
-    if unsupported_reason(snapshot.service, is_vm=is_vm) is not None:
-        return False
-    if snapshot.harvester_check is not HarvesterCheck.OURS or snapshot.name_conflict is not None:
-        return False
-    return next_body(snapshot, is_vm=is_vm) is not None
+    return not is_creation_prevented(snapshot, is_vm=is_vm) and next_body(snapshot, is_vm=is_vm) is not None
 
 
 def is_switch_started(snapshot: ServiceSnapshot) -> bool:
@@ -52,10 +46,8 @@ def plan_switching(snapshot: ServiceSnapshot) -> Desired:
     deletion = deletion_in(Phase.SWITCHING, snapshot, (load_balancer,))
     pinned = _pinned_pool(snapshot, load_balancer)
     dry_run = _dry_run(snapshot, is_prepared=not pinned)
-    if not deletion.deletes:
-        return Desired(
-            deletion.verdict, write=deletion.write, dry_run=dry_run, look_again_after=deletion.look_again_after
-        )
+    if not isinstance(deletion.write, DeleteLoadBalancer):
+        return replace(deletion, dry_run=dry_run)
     withdrawn = Desired(
         waits_for(Reason.REPLACEMENT_PENDING),
         HOLD,

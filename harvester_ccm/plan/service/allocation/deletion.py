@@ -3,14 +3,13 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
-from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer, waits_for
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer, Desired, waits_for
 from harvester_ccm.plan.service.messages import release_entry_command
 from harvester_ccm.plan.service.scope import finalizer_remedy
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -46,25 +45,6 @@ def left_entry(allocation: Allocation) -> EventMessage | None:
     return EventMessage("Warning", Reason.ALLOCATING, cause, remedy, command, answer=answer)
 
 
-class Deletion(Struct, frozen=True):
-    """The next step of the deletion of load balancers."""
-
-    verdict: NotReady
-    write: ChangeLoadBalancer | DeleteLoadBalancer | None = None
-    """The write of the step; None while Harvester must respond."""
-    look_again_after: float | None = None
-
-    @property
-    def events(self) -> tuple[EventMessage, ...]:
-        """The Event about the deletion."""
-        return (DELETING,) if self.deletes else ()
-
-    @property
-    def deletes(self) -> bool:
-        """Whether a load balancer can be deleted now."""
-        return isinstance(self.write, DeleteLoadBalancer)
-
-
 def _first_write(
     load_balancers: Iterable[LoadBalancer], *, is_forced: bool
 ) -> ChangeLoadBalancer | DeleteLoadBalancer | None:
@@ -86,17 +66,17 @@ def _warning(load_balancers: Iterable[LoadBalancer]) -> EventMessage:
     return _WAITS
 
 
-def deletion_in(phase: str, snapshot: ServiceSnapshot, load_balancers: Collection[LoadBalancer]) -> Deletion:
+def deletion_in(phase: str, snapshot: ServiceSnapshot, load_balancers: Collection[LoadBalancer]) -> Desired:
     """Return the next step of the deletion of load balancers of a Service, which waits for it in this phase.
 
     While a secondary is being reconciled, the patch by which it begins to share the address may be on its way.
     """
     if snapshot.secondary_in_progress:
-        return Deletion(waits_for(Reason.SHARED_ADDRESS_PENDING), look_again_after=1.0)
+        return Desired(waits_for(Reason.SHARED_ADDRESS_PENDING), look_again_after=1.0)
     return next_deletion(load_balancers, snapshot.waited(phase))
 
 
-def next_deletion(load_balancers: Collection[LoadBalancer], waited: float) -> Deletion:
+def next_deletion(load_balancers: Collection[LoadBalancer], waited: float) -> Desired:
     """Return the next step of the deletion of load balancers that are not being deleted yet.
 
     ``waited`` is the time in seconds for which the Service has waited for it.
@@ -104,12 +84,12 @@ def next_deletion(load_balancers: Collection[LoadBalancer], waited: float) -> De
     is_forced = waited >= FORCED_AFTER_SECONDS
     write = _first_write(load_balancers, is_forced=is_forced)
     if isinstance(write, DeleteLoadBalancer):
-        return Deletion(waits_for(Reason.DELETION_PENDING), write)
+        return Desired(waits_for(Reason.DELETION_PENDING), write=write, events=(DELETING,))
     is_reported = waited >= REPORTED_AFTER_SECONDS
     warning = _warning(load_balancers)
     verdict = NotReady(Reason.DELETION_PENDING, warning, changes_condition=is_reported, emits_event=is_reported)
     limit = FORCED_AFTER_SECONDS if is_reported else REPORTED_AFTER_SECONDS
-    return Deletion(verdict, write, limit - waited)
+    return Desired(verdict, write=write, look_again_after=limit - waited)
 
 
 def deletion_write(load_balancer: LoadBalancer) -> ChangeLoadBalancer | DeleteLoadBalancer | None:

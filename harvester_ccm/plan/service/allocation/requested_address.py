@@ -2,8 +2,8 @@
 
 Harvester's administrator decides in which pools this cluster may request one. There, a Service that has no load
 balancer yet gets exactly the address that its user wrote, or waits for it. Everywhere else Harvester chooses, and
-``address.not_as_requested`` says so afterwards. All of that follows from the pool as it was read, so a restart between
-the request in the pool and the creation of the load balancer changes nothing.
+``address_events.not_as_requested`` says so afterwards. All of that follows from the pool as it was read, so a restart
+between the request in the pool and the creation of the load balancer changes nothing.
 
 Another cluster can take the address at any moment. That is seen either in the version of the pool, or afterwards.
 """

@@ -68,7 +68,7 @@ def _events(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[Eve
 def _seconds_until_update(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> float | None:
     """Return the seconds until a new load balancer is written once more; None if that is done.
 
-    The reason is in ``load_balancer.new_load_balancer``. The time counts from the address: before, Harvester has made
+    The reason is in ``specification.new_load_balancer``. The time counts from the address: before, Harvester has made
     neither Service nor EndpointSlice for it.
     """
     if load_balancer.metadata.annotation(LB_UPDATE_AFTER_CREATE) is None:

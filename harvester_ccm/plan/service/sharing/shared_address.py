@@ -119,14 +119,7 @@ def _plan_own_deletion(snapshot: ServiceSnapshot, address: str) -> Desired:
     record = snapshot.record
     has_shared_address = record is not None and record.is_published and record.address == address
     wish = LEAVE if has_shared_address else HOLD
-    deletion = deletion_in(Phase.SHARING, snapshot, snapshot.match.own_undeleted)
-    return Desired(
-        deletion.verdict,
-        wish,
-        write=deletion.write,
-        events=deletion.events,
-        look_again_after=deletion.look_again_after,
-    )
+    return replace(deletion_in(Phase.SHARING, snapshot, snapshot.match.own_undeleted), wish=wish)
 
 
 def _ensured(snapshot: ServiceSnapshot, primary: Service, address: str) -> EventMessage | None:

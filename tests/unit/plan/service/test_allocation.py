@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IP_POOL, LB_RECONCILE, Reason
-from harvester_ccm.plan.service.allocation.deletion import Deletion, deletion_write, next_deletion
+from harvester_ccm.plan.service.allocation.deletion import deletion_write, next_deletion
 from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import (
     Allocation,
@@ -19,6 +19,7 @@ from harvester_ccm.plan.service.allocation.state import (
     read_allocation,
 )
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
+from harvester_ccm.plan.service.verdict import NotReady
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, marked, service
 from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan, short_write
@@ -281,10 +282,11 @@ WAITS: dict[str, tuple[float, bool, bool, float | None]] = {
 def test_deletion_is_reported_and_forced(
     waited: float, *, is_reported: bool, deletes: bool, delay: float | None
 ) -> None:
-    deletion: Deletion = next_deletion([marked()], waited)
+    deletion = next_deletion([marked()], waited)
+    assert isinstance(deletion.verdict, NotReady)
     assert deletion.verdict.emits_event is is_reported
     assert deletion.verdict.changes_condition is is_reported
-    assert deletion.deletes is deletes
+    assert isinstance(deletion.write, DeleteLoadBalancer) is deletes
     assert bool(deletion.events) is deletes
     assert deletion.look_again_after == delay
 
@@ -298,6 +300,7 @@ def test_pool_is_blocked_before_a_forced_deletion() -> None:
 
 def test_deletion_that_an_entry_prevents_has_the_command_that_releases_it() -> None:
     deletion = next_deletion([marked(message=DUPLICATE)], 30.0)
+    assert isinstance(deletion.verdict, NotReady)
     assert deletion.verdict.message.command == RELEASE
     assert deletion.verdict.message.reason is Reason.DELETION_PENDING
 
