@@ -137,8 +137,8 @@ Service."""
 
 # Annotations and labels that this controller writes on a Harvester LoadBalancer.
 LB_UPDATE_AFTER_CREATE: Final = PREFIX + "update-after-create"
-"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name,
-and is updated once more: Harvester's cleanup of the old one can delete parts of it."""
+"""LoadBalancer annotation, set and read by this controller: `true`. A new VM load balancer is updated once more:
+Harvester's cleanup of an earlier one with its name can delete parts of it."""
 LB_DESCRIPTION: Final = PREFIX + "description-from-service"
 """LoadBalancer annotation, set and read by this controller: `true`. The description is from the annotation of the
 Service."""

@@ -260,7 +260,7 @@ def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
         raise KubeError(f"there is no Node {name} in this cluster")
     node, plan, status = entry
     match = find_vm(store, node)
-    confirmations = max(settings.nodes.deletion_confirmations, 2)
+    confirmations = settings.nodes.deletion_confirmations
     lifecycle = LifecyclePlan()
     if LIFECYCLE_CONTROLLER in settings.controllers:
         # As if live GETs had confirmed the list of VMs.

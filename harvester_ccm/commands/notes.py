@@ -10,7 +10,6 @@ from typing import Final
 from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, Planned, State
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.event import abbreviate
-from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.decision import NodePlan
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.scope import finalizer_remedy
@@ -46,7 +45,7 @@ def _announcements(planned: Iterable[Planned]) -> Iterator[tuple[str, str]]:
     """Yield Services about which something is not known, or that are not announced although nothing is wrong."""
     for entry in planned:
         for event in entry.plan.events:
-            if event.reason in UNANNOUNCED or (event.reason == Reason.IGNORED and event.type == "Normal"):
+            if event.reason in UNANNOUNCED:
                 yield entry.service.metadata.key, event.prose
 
 

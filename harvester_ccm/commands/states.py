@@ -126,7 +126,7 @@ def service_status(store: ClusterStore, service: Service, settings: Settings) ->
         unmanaged = ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", skip_reason),))
         return Planned(snapshot, ServicePlan(Phase.NOT_OURS, NotManaged(skip_reason)), unmanaged)
     plan = plan_service(snapshot)
-    if isinstance(plan.write, CreateLoadBalancer) and store.creation_in_progress:
+    if plan.is_next_creation and store.creation_in_progress:
         queued = plan_waiting_for_creation(snapshot, plan)
         plan = replace(queued, following_write=plan.write)
     return Planned(snapshot, plan, _status_of_service(snapshot, plan))
@@ -191,8 +191,6 @@ def _failed_condition(snapshot: ServiceSnapshot, plan: ServicePlan) -> ServiceCo
     stored = snapshot.service.ready_condition
     writes = (plan.write, plan.following_write)
     is_pending = any(isinstance(write, CreateLoadBalancer | ChangeLoadBalancer) for write in writes)
-    if stored is not None and plan.write is not None and stored.reason == Reason.FIELD_CONFLICT:
-        return stored
     if is_pending and stored is not None and stored.reason in _FAILED_WRITES:
         return stored
     planned = plan.condition
@@ -219,15 +217,15 @@ def warnings_in(events: Iterable[EventMessage | None]) -> list[StatusReason]:
     return [StatusReason(str(event.reason), event.prose, event.command) for event in found]
 
 
-def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeSnapshot, NodePlan, ObjectStatus]:
-    """Return snapshot, plan and verdict of a Node, as if an address that is not reported had been missing for long."""
+def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodePlan, ObjectStatus]:
+    """Return plan and verdict of a Node, as if an address that is not reported had been missing for long."""
     without_grace = replace(settings.nodes, monitor_period=0.0)
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=without_grace)
     if NODE_CONTROLLER in settings.controllers:
         plan = plan_node(view)
-        return view, plan, _status_of_node(view, plan, _not_ready_reasons(store, node, settings))
+        return plan, _status_of_node(view, plan, _not_ready_reasons(store, node, settings))
     reason = f"{NODE_CONTROLLER} is switched off by --controllers"
-    return view, NodePlan(), ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", reason),))
+    return NodePlan(), ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", reason),))
 
 
 def _not_ready_reasons(store: ClusterStore, node: Node, settings: Settings) -> list[StatusReason]:

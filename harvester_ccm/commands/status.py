@@ -106,7 +106,7 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     store = clusters.store
     settings = clusters.settings
     planned = await plan_services(store, store.services.all(), settings, guest, harvester)
-    planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
+    planned_nodes = [(node, *node_status(store, node, settings)) for node in store.nodes.all()]
     writes = [*(entry.plan.write for entry in planned), *(plan.write for _, plan, _ in planned_nodes)]
     failed = FailedWrites()
     if any(write is not None for write in writes):

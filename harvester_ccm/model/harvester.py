@@ -40,7 +40,6 @@ class HealthCheck(Model, frozen=True, kw_only=True):
 
     port: int = 0
     success_threshold: int = 0
-    failure_threshold: int = 0
     period_seconds: int = 0
     timeout_seconds: int = 0
 

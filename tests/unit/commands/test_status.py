@@ -106,15 +106,6 @@ def not_updated() -> Json:
     return one
 
 
-def delayed() -> Json:
-    """Return a Service that another client changes again and again, so that its next write is delayed."""
-    one = served()
-    one["metadata"]["finalizers"] = []
-    reason = {"status": "False", "reason": "FieldConflict", "message": "Changes are delayed"}
-    one["status"]["conditions"] = [{"type": LOAD_BALANCER_READY, "lastTransitionTime": objects.CREATED, **reason}]
-    return one
-
-
 VM_CHECK = {HEALTH_CHECK_PORT: "80", "kube-vip.io/ignore": "true"}
 INSTANCE = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
 HELD = {
@@ -133,10 +124,6 @@ CASES: dict[str, tuple[list[Json], str]] = {
     "change that Harvester does not take": (
         [not_updated(), balancer()],
         "Service shop/web Degraded HarvesterUnavailable The webhook does not answer",
-    ),
-    "write that is delayed": (
-        [delayed(), balancer()],
-        "Service shop/web Degraded FieldConflict Changes are delayed",
     ),
     "rejected by a webhook": ([refused()], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
     "invalid annotation": (
