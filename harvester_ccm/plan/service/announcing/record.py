@@ -93,8 +93,10 @@ def read_record(service: Service) -> Record | None:
         return None
     if record.uid != service.metadata.uid:
         return None
-    # A kube-vip that has answered has announced the Service before, whatever a record says that another client wrote.
-    return replace(record, again=record.again or record.answers)
+    # Whatever another client has written into it: kube-vip has announced a Service before it answers, and before an
+    # address of it is withdrawn or published with another spelling.
+    was_announced = record.answers or record.step in {Step.WITHDRAWN, Step.RESPELLED}
+    return replace(record, again=record.again or was_announced)
 
 
 def written_record(record: Record) -> str:

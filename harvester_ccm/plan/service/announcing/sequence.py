@@ -156,8 +156,7 @@ def _hold(seen: Seen, record: Record | None, wish: Wish, timers: Timers) -> Next
         return _empty(seen, record)
     if record.step is Step.WITHDRAWN and timers.since < STEP_SECONDS:
         return Next(Progress.SILENT, holds_status=True, look_again_after=STEP_SECONDS - timers.since)
-    # An address that was withdrawn was announced, whatever a record says that another client has written.
-    return _held(replace(record, again=record.again or record.step is Step.WITHDRAWN), wish)
+    return _held(record, wish)
 
 
 def _hold_without_record(seen: Seen, wish: Wish) -> Next:

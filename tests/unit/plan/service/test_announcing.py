@@ -216,9 +216,6 @@ ANOTHER_ADDRESS: dict[str, Situation] = {
     ),
 }
 AFTER_WITHDRAWAL: dict[str, Situation] = {
-    "withdrawn, and somebody has written that it never was announced": Situation(
-        replace(SILENT, status=(), node=""), recorded(Step.WITHDRAWN, again=False), HOLD, Timers(since=1.0)
-    ),
     "withdrawn: ignored before it comes back": Situation(
         replace(SILENT, status=()), recorded(Step.WITHDRAWN), ANNOUNCE, Timers(since=1.0)
     ),
@@ -563,7 +560,8 @@ def test_unreadable_record_is_none(text: str) -> None:
 def test_record_is_read_as_it_was_written(record: Record) -> None:
     text = written_record(record)
     concerned = service(annotations={ANNOUNCED_AS: text})
-    assert read_record(concerned) == replace(record, again=record.again or record.answers)
+    was_announced = record.answers or record.step in {Step.WITHDRAWN, Step.RESPELLED}
+    assert read_record(concerned) == replace(record, again=record.again or was_announced)
 
 
 def test_unknown_field_of_a_later_version_does_not_void_the_record() -> None:
@@ -571,9 +569,14 @@ def test_unknown_field_of_a_later_version_does_not_void_the_record() -> None:
     assert read_record(service(annotations={ANNOUNCED_AS: text})) == SHOWN
 
 
-def test_kube_vip_that_has_answered_has_announced_the_service_before() -> None:
-    forged = written_record(replace(SHOWN, again=False, answers=True))
-    assert read_record(service(annotations={ANNOUNCED_AS: forged})) == replace(SHOWN, again=True, answers=True)
+@pytest.mark.parametrize(
+    "record",
+    [replace(SHOWN, answers=True), replace(SHOWN, step=Step.WITHDRAWN), replace(SHOWN, step=Step.RESPELLED)],
+    ids=["answered", "withdrawn", "respelled"],
+)
+def test_record_that_kube_vip_never_announced_the_service_is_not_believed(record: Record) -> None:
+    forged = written_record(replace(record, again=False))
+    assert read_record(service(annotations={ANNOUNCED_AS: forged})) == replace(record, again=True)
 
 
 COMPARED: dict[str, tuple[Service, str]] = {
