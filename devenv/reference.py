@@ -24,9 +24,9 @@ CHART_FLAGS: Final = ROOT / "deploy" / "charts" / "harvester-cloud-provider" / "
 _FLAGS_HEAD = """\
 # Flags
 
-Flags have the form `--flag=value` or `--flag value`. A `bool` flag without a value is true. Durations have the form
-`1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists other than `--node-ip-cidr`
-are appended. The exit code after errors is 1, or 255 if the file of `--cloud-config` cannot be used.
+Flags have the form `--flag=value` or, unless true or false, `--flag value`. `--flag` alone means true. Durations have
+the form `1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists other than
+`--node-ip-cidr` are appended. The exit code after errors is 1, or 255 if the file of `--cloud-config` cannot be used.
 """
 _METRICS_HEAD = """\
 # Metrics
@@ -38,7 +38,7 @@ and Nodes.
 _REASONS = """\
 Values of the label `reason` for Services are the [reasons of the condition](events.md). An error, such as `Forbidden`,
 is also a value if a request for the Service has failed. For Nodes, the label is the reason of an Event, such as
-`VMNotFound`, an error, `Queued`, or `caches` until the objects in Harvester are listed."""
+`VMNotFound`, an error, `Queued`, or `caches` until Services and load balancers are listed."""
 
 _RBAC_HEAD = """\
 # Permissions
