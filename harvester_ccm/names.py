@@ -20,7 +20,7 @@ DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 # Annotations that users write on a Service.
 IPAM: Final = PREFIX + "ipam"
 """Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Source of the address: an IP pool of Harvester,
-or a DHCP server in the network of the Nodes. Fixed once the load balancer exists."""
+or a DHCP server. Fixed once the load balancer exists."""
 NETWORK: Final = PREFIX + "network"
 """Service annotation, set by users: `namespace/name` of a VM network. Network of the address. Harvester before 1.9 does
 not choose the pool by it: also set `ip-pool`. Fixed once the load balancer has an address."""
@@ -49,7 +49,8 @@ announced. It continues there after a restart. Without it, the Service is handle
 announced once more."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 """Service annotation, set by users: Service port number, port name or node port. Harvester checks the Nodes of a
-VM load balancer by a TCP connection to this port. Requests such a load balancer, unless `workload-type` is set."""
+VM load balancer by a TCP connection to this port. A new Service gets such a load balancer, unless `workload-type` is
+set."""
 HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
 """Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a Node gets
 traffic."""
@@ -216,7 +217,8 @@ the InternalIP."""
 ADDITIONAL_INTERNAL_IPS: Final = PREFIX + "additional-internal-ips"
 """Node annotation, set by others: JSON list of addresses. Addresses of the VM that are not published as ExternalIP."""
 VM_CREATOR: Final = "harvesterhci.io/creator"
-"""VirtualMachineInstance label, set by others: `docker-machine-driver-harvester`. Made by Rancher's node driver."""
+"""VirtualMachineInstance label, set by others: `docker-machine-driver-harvester`. Whether Rancher's node driver made
+the VM."""
 VM_CLUSTER: Final = "guestcluster.harvesterhci.io/name"
 """VirtualMachineInstance label, set by others: cluster name. Guest cluster of the VM."""
 VM_NAME: Final = "harvesterhci.io/vmName"
