@@ -212,8 +212,8 @@ AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 """Node taint, set by others: any. The cluster autoscaler is about to remove the Node: it gets no traffic from VM load
 balancers."""
 PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
-"""Node annotation, set by others: address, or one per family. The address of the kubelet (`--node-ip`), which becomes
-the InternalIP."""
+"""Node annotation, set by others: address, or one per family. The address of the kubelet (`--node-ip`), the preferred
+InternalIP."""
 ADDITIONAL_INTERNAL_IPS: Final = PREFIX + "additional-internal-ips"
 """Node annotation, set by others: JSON list of addresses. Addresses of the VM that are not published as ExternalIP."""
 VM_CREATOR: Final = "harvesterhci.io/creator"
