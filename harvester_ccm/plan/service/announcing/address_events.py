@@ -116,8 +116,8 @@ def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
         "another one"
     )
     remedy = (
-        f"To have it allocated, create an IP pool with that single address, if no pool contains it, and name it in "
-        f"annotation {names.IP_POOL}. If one does, it is allocated only to a Service that is created again"
+        "To have it allocated, create an IP pool with that single address and a selector for this cluster, if no pool "
+        "contains it. If one does, it is allocated only to a Service that is created again"
     )
     return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)
 
