@@ -101,6 +101,17 @@ def home() -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": CLUSTER_UID}}
 
 
+def pool(**status: Json) -> Json:
+    """Return an IP pool of one range, with this status."""
+    return {
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
+        "kind": "IPPool",
+        "metadata": {"name": "lan", "resourceVersion": "5"},
+        "spec": {"ranges": [{"subnet": "10.0.0.0/24"}]},
+        "status": status,
+    }
+
+
 def lease(
     name: str = "cloud-controller-manager",
     *,

@@ -106,22 +106,12 @@ def test_new_service(run: Runner, serve: ClusterServer) -> None:
     assert written(document, "create")[f"metadata.annotations.{LB_OWNER}"] == f'"{objects.CLUSTER_UID}"'
 
 
-def pool_with(**status: Json) -> Json:
-    return {
-        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
-        "kind": "IPPool",
-        "metadata": {"name": "lan", "resourceVersion": "5"},
-        "spec": {"ranges": [{"subnet": "10.0.0.0/24"}]},
-        "status": status,
-    }
-
-
 def test_requested_address(run: Runner, serve: ClusterServer) -> None:
     requesting = objects.service(annotations={IP_POOL: "lan", REQUESTED_ADDRESS: "10.0.0.7"})
-    result = run(*WEB, *serve(requesting, objects.home(), pool_with()), "-o", "json")
+    result = run(*WEB, *serve(requesting, objects.home(), objects.pool()), "-o", "json")
     fields = written(result.document, "patch IPPool lan")
     assert fields == {"status.allocatedHistory.10.0.0.7": f'"vms/{NAME}"'}
-    in_use = pool_with(allocated={"10.0.0.7": "vms/other"})
+    in_use = objects.pool(allocated={"10.0.0.7": "vms/other"})
     result = run(*WEB, *serve(requesting, objects.home(), in_use), "-o", "json")
     assert result.document["reasons"][0]["reason"] == "AddressInUse"
     assert "load balancer other in Harvester has it" in result.document["reasons"][0]["message"]

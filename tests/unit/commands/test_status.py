@@ -9,9 +9,11 @@ from harvester_ccm.commands.status import age
 from harvester_ccm.names import (
     DESCRIPTION,
     HEALTH_CHECK_PORT,
+    IP_POOL,
     LB_OWNER,
     LOAD_BALANCER_READY,
     NETWORK,
+    REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.announcing.record import Step
@@ -212,6 +214,19 @@ def test_creation_behind_one_that_harvester_does_not_process_is_queued(run: Runn
     ]
     found = problems(run("status", *serve(objects.home(), objects.lease(), *documents)).out)
     assert found[0].startswith("Service shop/first Pending NotProcessed")
+    assert found[1].startswith("Service shop/second Pending CreationQueued Creation is queued for more")
+
+
+def test_request_behind_a_creation_is_queued_before_its_pool_is_read(run: Runner, serve: ClusterServer) -> None:
+    paused = {**HELD, **objects.record(Step.HELD, uid="2", again=False)}
+    wish = {IP_POOL: "lan", REQUESTED_ADDRESS: "10.0.0.7"}
+    documents = [
+        objects.service("first", uid="1", finalizers=[SERVICE_FINALIZER]),
+        objects.balancer(of="shop/first", uid="1", annotations=MARK),
+        objects.service("second", uid="2", finalizers=[SERVICE_FINALIZER], annotations={**paused, **wish}),
+        objects.pool(allocated={"10.0.0.7": "vms/other"}),
+    ]
+    found = problems(run("status", *serve(objects.home(), objects.lease(), *documents)).out)
     assert found[1].startswith("Service shop/second Pending CreationQueued Creation is queued for more")
 
 
