@@ -149,8 +149,8 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
     Stage.POOL_EXHAUSTED: _Text(
         Reason.POOL_EXHAUSTED,
         "IP pool{pool} has no free address",
-        "Add a range to it, or delete a load balancer that uses it. If none does, an entry of its status names one "
-        "that is gone (see the page about disaster recovery)",
+        "Add a range to it, or delete a Service that uses it. If no load balancer does, an entry of its status names "
+        "one that is gone (see the page about disaster recovery)",
     ),
     Stage.POOL_NOT_READY: _Text(
         Reason.NO_MATCHING_POOL,
