@@ -284,13 +284,13 @@ class Reason(StrEnum):
 
     # Reasons for which a Service is not ready.
     QUEUED = "Queued", "its reconcile; if this stays for a minute, the log of the controller has the cause"
-    """No Event: the Service is reconciled next. Fix: none; it takes less than a second."""
+    """No Event: the Service is reconciled next. Fix: none; if it stays, see the log of the controller."""
     CREATION_QUEUED = (
         "CreationQueued",
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
-    """No Event: load balancers are created one at a time. The condition says so after a minute. Fix: wait; if other
-    Services get no address either, check `harvester-load-balancer`."""
+    """No Event: load balancers are created one at a time. Fix: wait; if other Services get no address either, check
+    `harvester-load-balancer`."""
     NOT_PROCESSED = "NotProcessed", "Harvester's load balancer controller to reconcile the load balancer"
     """Warning: Harvester has not processed the load balancer for 30 s. Fix: check `harvester-load-balancer` and its
     log."""
@@ -301,16 +301,16 @@ class Reason(StrEnum):
     """Warning: Harvester does not announce the address of a VM load balancer. Fix: check the DaemonSet `kube-vip` in
     namespace `harvester-system` of Harvester; with `ipam: dhcp`, the DHCP server in the network of its hosts."""
     NO_MATCHING_POOL = "NoMatchingPool", "a ready IP pool in Harvester that fits this Service"
-    """Warning: no IP pool fits the Service, or the named one is not ready. Fix: create a pool as the message states, or
-    name one in annotation `ip-pool`."""
+    """Warning: no ready IP pool fits the Service, or has the requested name. Fix: create a pool as the message states,
+    or name one in annotation `ip-pool`."""
     POOL_EXHAUSTED = "PoolExhausted", "a free address in the IP pool"
-    """Warning: the IP pool has no free address. Fix: add a range to the pool, or delete Services."""
+    """Warning: the IP pool has no free address. Fix: add a range to the pool, or delete Services that use it."""
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
     """Warning: Harvester cannot allocate an address; the message has Harvester's words. Fix: follow them; otherwise see
     the log of `harvester-load-balancer`."""
     ADDRESS_IN_USE = "AddressInUse", "its address, which something else has"
     """Warning: something else has the requested address, or a Node, an API server or the cluster has the allocated one.
-    Fix: wait or request another address; correct the range of the IP pool."""
+    Fix: wait or request another address; for an allocated one, do what the message states."""
     DHCP_LEASE_PENDING = (
         "DHCPLeasePending",
         "kube-vip in this cluster to get an address from DHCP, which needs an endpoint and a DHCP server",
@@ -321,8 +321,8 @@ class Reason(StrEnum):
         "NetworkDeviceUnknown",
         "the device of its network in the nodes, on which the address is announced",
     )
-    """Warning: the device for the network of the Service is not known. Fix: give every VM an interface in the network,
-    run qemu-guest-agent in it, or set annotation `kube-vip.io/serviceInterface`."""
+    """Warning: the device for the network of the Service is not known. Fix: give every VM an interface with one device
+    name in the network, and qemu-guest-agent; or set annotation `kube-vip.io/serviceInterface`."""
     OTHER_NETWORK = "AddressInOtherNetwork", "an address of the network that it requests"
     """Warning: Harvester before 1.9 chose the IP pool without the network of the Service. A new address of another
     network is not announced. Fix: name a pool of the network in annotation `ip-pool`."""
@@ -366,11 +366,11 @@ class Reason(StrEnum):
     SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
     """Warning: the primary has no address yet. Fix: see the Events of the primary."""
     ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
-    """Warning: Harvester did not allocate the address of the Service, or allocated it twice. Fix: create an IP pool
-    with this single address, or separate the ranges, as the message states."""
+    """Warning: Harvester did not allocate the address of the Service, or allocated it twice. Fix: do what the message
+    states."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy", "a node that takes traffic"
-    """Warning: no Node gets traffic from Harvester's load balancer. Fix: check pods, health check port, and the network
-    between Harvester's hosts and the Nodes."""
+    """Warning: no Node gets traffic from Harvester's load balancer. Fix: check what the message states: labels, pods,
+    or the network between Harvester's hosts and the Nodes."""
     DELETION_PENDING = "DeletionPending", "its load balancer to be deleted"
     """Warning: the finalizer of the Service cannot be removed yet. Fix: see the message: usually Harvester must
     respond, or another Service must give up the address."""
@@ -397,8 +397,8 @@ class Reason(StrEnum):
     """Warning: the address of the Service changed. Fix: update DNS records and firewalls that name the former
     address."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
-    """Warning: kube-vip might still announce a former address of the Service. Fix: restart kube-vip: `kubectl -n
-    kube-system rollout restart daemonset kube-vip`."""
+    """Warning: kube-vip might still announce a former address of the Service. Fix: restart kube-vip as the message
+    states."""
     NO_ENDPOINTS = "NoEndpoints"
     """Normal: kube-vip announces the address when the Service has an endpoint."""
     ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
@@ -407,14 +407,14 @@ class Reason(StrEnum):
     """Warning: settings of the Service have no effect on this load balancer, or annotations are unknown. Fix: do what
     the message states, or remove them."""
     IMMUTABLE = "ImmutableSettingChanged"
-    """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or create the
-    Service again; it then gets another address."""
+    """Warning: a setting was changed that is fixed by now. Fix: set it back, or create the Service again, usually with
+    another address."""
     LOAD_BALANCER_LOST = "LoadBalancerLost"
     """Warning: the load balancer was deleted in Harvester and is created again. Fix: none; the Service gets the same
-    address if it is free."""
+    address if Harvester allows it."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
-    """Warning: the address is not the requested one. Fix: name a pool in which requests are permitted in annotation
-    `ip-pool`, and create the Service again; or share the address of its Service."""
+    """Warning: the address is not the requested one. Fix: in annotation `ip-pool`, name a pool that permits requests,
+    and create the Service again; or share the address of its Service."""
     LOCAL_POLICY = "LocalTrafficPolicy"
     """Normal: with externalTrafficPolicy Local, kube-vip must elect a node for each Service: `kube-vip.runOn: all` and
     `kube-vip.env.svc_election: "true"` in the chart, with another version than v1.2.0 to v1.2.3."""
@@ -424,7 +424,7 @@ class Reason(StrEnum):
     CHANGING_WORKLOAD_TYPE = "ChangingWorkloadType"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
     MANAGED_BY_OTHER = "ManagedByOtherController"
-    """Normal: another load balancer controller manages the Service, so this one ignores it."""
+    """Normal: a mark of another load balancer controller is on the Service, so this one ignores it."""
     ADDRESS_CLAIMED = "AddressClaimed"
     """Warning: the address of the Service was written to another Service, and kube-vip can announce it there, too. Fix:
     find the writer in the managed fields of the other Service; set `kubeVipPolicy: deny` in the chart, which rejects
@@ -471,11 +471,10 @@ class NodeReason(StrEnum):
     """Warning: the VM of the Node was not found, but deleting the Node is not safe. Fix: correct namespace or server of
     the cloud-config; if the VM is deleted, delete the Node."""
     VM_NOT_FOUND = "VMNotFound"
-    """Warning: no VM in the Harvester namespace matches the Node. Fix: check the namespace of the cloud-config, and run
-    qemu-guest-agent in the VM."""
+    """Warning: no VM in the Harvester namespace matches the Node. Fix: check the namespace of the cloud-config;
+    otherwise do what the message states."""
     VM_AMBIGUOUS = "VMAmbiguous"
-    """Warning: several VMs match the Node. Fix: give the VM of the Node the Node's name, or the other VM another
-    UUID."""
+    """Warning: several VMs match the Node. Fix: distinguish them by UUID, host name or label, as the message states."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
     """Warning: the VM is labeled for another cluster. Fix: correct the label `guestcluster.harvesterhci.io/name` in the
     template of the VM, and on its instance."""
@@ -483,22 +482,21 @@ class NodeReason(StrEnum):
     """Warning: the VM is, or can be, another machine. Fix: if it is the right one, delete the Node and restart its
     kubelet."""
     PROVIDER_MISMATCH = "ProviderMismatch"
-    """Warning: the new Node has the ID of another provider and is ignored. Fix: end the other cloud controller, delete
-    the Node and restart its kubelet."""
+    """Warning: the new Node has the ID of another provider and is ignored. Fix: if it is a Harvester VM, end the other
+    cloud controller, delete the Node and restart its kubelet."""
     NO_PROVIDER_ID = "NoProviderID"
     """Warning: the Node joined without the uninitialized taint. Fix: start the kubelet with
     `--cloud-provider=external`, delete the Node and restart the kubelet."""
     VM_IN_USE = "VMInUse"
-    """Warning: two Nodes have one VM; the initialized one keeps it. Fix: delete the Node that is not used."""
+    """Warning: two Nodes have one VM; an initialized one keeps it. Fix: delete the Node that is not used."""
     INTERNAL_IP_IN_USE = "InternalIPInUse"
-    """Warning: two Nodes whose VMs both run have one address; the initialized one keeps it. Fix: give one of the VMs
+    """Warning: two Nodes whose VMs both run have one address; an initialized one keeps it. Fix: give one of the VMs
     another address, or stop one of them."""
     VM_REPLACED = "VMReplaced"
     """Warning: another VM replaces the deleted one of the provider ID. Fix: none; to let the Node join with the new
     UID, delete it and restart its kubelet."""
     VM_NOT_RUNNING = "VMNotRunning"
-    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: start it as the message
-    states."""
+    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: do what the message states."""
     KUBELET_NOT_REPORTING = "KubeletNotReporting"
     """Warning: the VM runs, but its kubelet does not report. Fix: check the kubelet and the network in the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
@@ -517,8 +515,8 @@ class NodeReason(StrEnum):
     """Warning: the InternalIP of an initialized Node was changed. Fix: none; if it was not intended, correct the
     address of the VM or `--node-ip` of the kubelet."""
     NO_INTERNAL_IP = "NoInternalIP"
-    """Warning: none of the VM's addresses can become the InternalIP. Fix: correct `--node-ip-cidr`, or the address of
-    the VM."""
+    """Warning: none of the VM's addresses can become the InternalIP. Fix: correct `--node-ip-cidr`,
+    `--management-network`, `--node-ip` or the address of the VM."""
     INVALID_ANNOTATION = "InvalidAnnotation"
     """Warning: an annotation of the Node or its VM has an invalid value and is ignored. Fix: correct it; the message
     has the value."""

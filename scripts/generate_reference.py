@@ -86,9 +86,8 @@ namespace `harvester-system` of Harvester.
 
 ## Of a Service that is not ready
 
-These are reasons of the condition `{names.LOAD_BALANCER_READY}`, of `status`, of `explain` and
-of the metric `harvester_ccm_services_pending`, and of Warnings. *Blocks*: only a user or an administrator can end it,
-and `status` shows `Blocked`.
+These are reasons of Warnings, of the condition `{names.LOAD_BALANCER_READY}`, of `status`, `explain` and
+the metric `harvester_ccm_services_pending`. *Blocks*: only a user or an administrator can end it.
 """
 OTHER_EVENTS = """\
 ## Other Warnings on Services
@@ -102,7 +101,7 @@ NODE_EVENTS = """\
 DONE = """\
 ## What was done
 
-These Normal Events are no errors; the message says more.
+These Events are Normal.
 """
 REASONS = ("| Reason | Meaning | Fix |", "|---|---|---|")
 
