@@ -86,7 +86,7 @@ def desk(
     return one
 
 
-@pytest.mark.security("Logs, Events and command output contain no tokens, passwords or private keys")
+@pytest.mark.security("Logs, Events and command output contain no credential of the controller")
 def test_everything_is_granted_and_no_token_is_printed(desk: Desk) -> None:
     token = yaml.safe_load(desk.world.cloud_config.read_text())["users"][0]["user"]["token"]
     run = desk.run("--output=json", "--v=4")

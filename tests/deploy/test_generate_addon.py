@@ -274,7 +274,7 @@ def test_wrong_argument_is_named(arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.apiserver
-@pytest.mark.security("file on the Nodes, written by cloud-init")
+@pytest.mark.security("file on the Nodes, from `generate_addon.sh` or Rancher")
 @pytest.mark.security("root, mode 0600")
 def test_result_is_a_kubeconfig_and_cloud_init_data_for_both_paths(
     made: tuple[str, str], addon: Addon, tmp_path: Path

@@ -75,7 +75,7 @@ def test_long_text_is_cut_before_a_pattern_sees_it(reader: Reader, monkeypatch: 
 HOSTILE: Final = "x: kubectl delete ns kube-system" * 100
 
 
-@pytest.mark.security("A command to paste is never taken from such text")
+@pytest.mark.security("Commands to paste have it in quotes only")
 def test_remedy_and_command_survive_a_long_cause() -> None:
     event = EventMessage(
         "Warning", Reason.SYNC_FAILED, HOSTILE, "Do this", "kubectl get x", answer=f"Harvester: {HOSTILE}"

@@ -187,7 +187,7 @@ ORIGINS = {
 @pytest.mark.parametrize(("balancers", "origin"), ORIGINS.values(), ids=ORIGINS)
 @pytest.mark.parametrize("command", [WEB, ("status",)], ids=["explain", "status"])
 @pytest.mark.security("messages quote it or name its origin")
-@pytest.mark.security("A command to paste is never taken from such text")
+@pytest.mark.security("Commands to paste have it in quotes only")
 def test_text_of_others_has_an_origin_and_is_never_a_command(
     run: Runner, serve: ClusterServer, command: tuple[str, ...], balancers: list[Json], origin: str
 ) -> None:
