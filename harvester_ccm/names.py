@@ -433,8 +433,8 @@ class Reason(StrEnum):
     """Warning: the annotation with the address for kube-vip was changed and is set again. Fix: remove
     `kube-vip.io/loadbalancerIPs` from manifests."""
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
-    """Warning: a kubeconfig cannot be read any more, or its new content cannot be used. Fix: correct the Secret or the
-    file. A file is loaded within two seconds, a Secret up to two minutes later."""
+    """Warning: a kubeconfig cannot be read any more, or its new content cannot be used. Fix: correct the Secret, or the
+    file in place. A file is loaded within two seconds, a Secret up to two minutes later."""
     CREDENTIAL_RELOADED = "CredentialReloaded"
     """Normal: the kubeconfigs can be used again, or the process that reported the problem has ended."""
     NOT_ELECTED = "LeaderElectionDisabled"

@@ -163,11 +163,10 @@ def credential_hint(cluster: str, account: str = "") -> str:
         namespace, _, name = (account or "<namespace>/<account>").partition("/")
         return (
             f"Create a new token: run generate_addon.sh {name} {namespace} against Harvester, which also creates the "
-            "ServiceAccount again if it was deleted (with --rotate only if the new token is rejected, too: it ends the "
-            "token of all its users). Store it where the old one was: in "
-            "Secret kube-system/cloud-config, in the file on the nodes, or with Rancher in the Secret that "
-            "cloud-provider-config names. The controller reloads it; a command takes it with --cloud-config. Existing "
-            "addresses keep working"
+            "ServiceAccount if it was deleted (with --rotate only if the new token is rejected, too: it ends the "
+            "token of all its users). Store it as before: in Secret kube-system/cloud-config, in the file "
+            "on the nodes (cp, not mv), or with Rancher in the Secret that cloud-provider-config names. The controller "
+            "reloads it; a command takes it with --cloud-config. Existing addresses keep working"
         )
     return (
         'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '

@@ -32,7 +32,7 @@ def mount(directory: Path, version: str) -> Path:
     return directory / "cloud-config"
 
 
-@pytest.mark.security("A changed Secret or file is read without a restart")
+@pytest.mark.security("A changed Secret, or a file that was overwritten in place, is read")
 async def test_new_token_is_used_after_the_cloud_config_was_truncated_and_replaced(
     stage: Stage, tmp_path: Path
 ) -> None:
