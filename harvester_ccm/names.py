@@ -378,8 +378,8 @@ class Reason(StrEnum):
         "FieldConflict",
         "the rate limit of its writes; another controller probably changes the same fields",
     )
-    """Warning: writes are rate-limited; another controller probably keeps changing the same fields. Fix: find it with
-    `kubectl get service NAME -o yaml --show-managed-fields`."""
+    """Warning: writes are rate-limited; another controller probably keeps changing the same fields. Fix: find it in the
+    managed fields, as the message states."""
     SYNC_FAILED = "SyncLoadBalancerFailed", "the API server to accept a write"
     """Warning: a write was rejected, or another client changed the object before each attempt. Fix: do what the message
     states, for example with a quota, a port, a policy or a permission."""
