@@ -178,8 +178,8 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         delay = self.limiter.delay(limited.uid, is_urgent=limited.is_urgent)
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:
-            self.report_conflict(tuple(sorted(limited.fields)), snapshot)
+            self.report_conflict(tuple(self.limiter.fields(limited.uid)), snapshot)
             return Outcome(Reason.FIELD_CONFLICT, delay)
         outcome = await self.send(plan, snapshot)
-        self.limiter.record(limited.uid)
+        self.limiter.record(limited.uid, limited.fields)
         return outcome

@@ -5,6 +5,7 @@ limit per object covers every write that a controller sends on its behalf, also 
 bucket: a burst of writes is always allowed, so ordinary operation never waits. Each interval permits one more.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from harvester_ccm.kube.clock import loop_time
@@ -28,6 +29,8 @@ class WriteRateLimiter:
         """Time after which the bucket is full again if one token was left."""
         self._full_at: dict[str, float] = {}
         """Loop time at which a bucket is full again, by UID, the least recently used first."""
+        self._fields: dict[str, set[str]] = {}
+        """The fields that were written since a bucket was full, by UID."""
 
     def delay(self, uid: str, *, is_urgent: bool = False) -> float:
         """Return the seconds until a write is allowed for the object with this UID.
@@ -38,11 +41,18 @@ class WriteRateLimiter:
             return 0.0
         return max(0.0, self._full_at[uid] - loop_time() - self._burst_seconds)
 
-    def record(self, uid: str) -> None:
-        """Count one write for the object."""
+    def fields(self, uid: str) -> list[str]:
+        """Return the fields that were written since the bucket of an object was full, sorted."""
+        return sorted(self._fields.get(uid, ()))
+
+    def record(self, uid: str, fields: Iterable[str] = ()) -> None:
+        """Count one write of these fields for the object."""
         now = loop_time()
         # The most recently used one is the last.
         full_at = self._full_at.pop(uid, now)
+        written = self._fields.pop(uid, set()) if full_at > now else set()
         self._full_at[uid] = max(now, full_at) + self._interval
+        self._fields[uid] = written.union(fields)
         if len(self._full_at) > MAX_OBJECTS:
-            del self._full_at[next(iter(self._full_at))]
+            oldest = next(iter(self._full_at))
+            del self._full_at[oldest], self._fields[oldest]

@@ -42,6 +42,18 @@ async def test_burst_is_free_and_then_one_write_per_interval() -> None:
 
 
 @jumping_time
+async def test_fields_are_those_that_were_written_since_the_bucket_was_full() -> None:
+    limiter = WriteRateLimiter()
+    limiter.record("a", ["of long ago"])
+    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+    limiter.record("a", ["annotation x"])
+    limiter.record("a", ["condition", "annotation x"])
+    limiter.record("b", ["other"])
+    assert limiter.fields("a") == ["annotation x", "condition"]
+    assert limiter.fields("c") == []
+
+
+@jumping_time
 async def test_number_of_tracked_objects_is_limited() -> None:
     limiter = WriteRateLimiter(burst=1)
     for number in range(MAX_OBJECTS + 1):
