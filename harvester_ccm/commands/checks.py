@@ -35,7 +35,7 @@ from harvester_ccm.names import (
 from harvester_ccm.netip import IPNetwork, address_in, common_network, ipv4_ranges
 from harvester_ccm.plan.node.facts import is_inside
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import VM, NodeNetworks, networks_of, own_vmis
+from harvester_ccm.plan.node.vms import VM, Membership, NodeNetworks, join, networks_of, own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.seen import read_seen
@@ -80,6 +80,13 @@ OTHER_CLUSTER_NAME: Final = "OtherClusterName"
 """Reason of a --cluster-name that is not that on the VMs of the Nodes."""
 HELD_SECONDS: Final = 60.0
 """Time without a renewal after which nobody holds a Lease: longer than its duration, as clocks differ."""
+JOINED_SECONDS: Final = 600.0
+"""Time after which a VM that runs has joined the cluster: installations can take several minutes."""
+_NO_NODE: Final = "It runs with the label of this cluster and is no Node, so it gets no pods and no traffic"
+_NO_NODE_FIX: Final = (
+    "If its Node was deleted, restart its kubelet, which registers it again. If it never joined, its kubelet or agent "
+    "has the reason in its log"
+)
 KUBE_VIP_LOCK: Final = "plndr-svcs-lock"
 """The Lease with which kube-vip elects the node that announces all Services."""
 _KEEP_ORPHAN: Final = (
@@ -441,6 +448,19 @@ def _of_other_vms(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, fix)
 
 
+def _vms_without_node(seen: Seen) -> Iterator[Fault]:
+    """Yield the VMs that are labelled for this cluster and have run for a while, and that are no Node."""
+    store = seen.store
+    nodes = {vm.object.metadata.key for _, vm in _nodes_with_vms(store)}
+    for machine in store.vms.all():
+        vm = join(store, machine)
+        if vm.membership is not Membership.OWN or not vm.is_running or machine.metadata.key in nodes:
+            continue
+        began = None if vm.vmi is None else vm.vmi.metadata.creation_timestamp
+        if (seconds_between(began, store.taken) or 0.0) >= JOINED_SECONDS:
+            yield Fault(f"VM {vm.name}", _NO_NODE, _NO_NODE_FIX, State.NONE)
+
+
 def _inside_cluster(seen: Seen) -> Iterator[Fault]:
     """Yield the IP pools with an address inside a network of this cluster, for which the nodes have routes or rules."""
     store = seen.store
@@ -598,6 +618,7 @@ CHECKS: Final = (
     Check("NodeAddressPublished", _node_addresses),
     Check("AddressInClusterNetwork", _inside_cluster),
     Check("AddressInUse", _of_other_vms),
+    Check("VMWithoutNode", _vms_without_node, is_about_services=False, is_hint=True),
     Check("SettingsIgnored", _labels_as_settings),
     Check("AddressShownTwice", _repeated_addresses),
     Check("AnnouncingNodeLost", _announcing_nodes, is_hint=True),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SELECT_NETWORK
+from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SELECT_NETWORK, VM_CLUSTER
 from tests.support.loopback_api import TOKEN, LoopbackApi, two_clusters
 from tests.support.offline import json_web_token
 from tests.unit.commands import clusters, objects
@@ -53,6 +53,14 @@ def hanging(*finalizers: str) -> Json:
 def of_another_cluster() -> Json:
     """Return a load balancer of another cluster with the same name."""
     return objects.balancer(of="shop/theirs", uid="9", annotations={LB_OWNER: "another"})
+
+
+def joining(name: str, *, minutes: int) -> Json:
+    """Return the instance of a VM that is labelled for this cluster, and has run for this time."""
+    one = objects.instance(name, ("eth0", "default/lan", ["10.0.0.9"]), labels={VM_CLUSTER: "demo"})
+    began = datetime.now(UTC) - timedelta(minutes=minutes)
+    one["metadata"]["creationTimestamp"] = f"{began:%Y-%m-%dT%H:%M:%SZ}"
+    return one
 
 
 def of_vms(first: Sequence[str], second: Sequence[str] = ()) -> list[Json]:
@@ -192,6 +200,10 @@ FAULTS: Final[dict[str, tuple[Row, str, str]]] = {
     "orphan": ([balancer(of="shop/gone", uid="9")], "Orphaned", "--orphaned-load-balancer-policy=report"),
 }
 HINTS: Final[dict[str, tuple[list[Json], str]]] = {
+    "VM of this cluster that is no Node": (
+        [*objects.working_node(), objects.machine("w9"), joining("w9", minutes=11)],
+        "VM w9: It runs with the label of this cluster and is no Node",
+    ),
     "announcing Node that does not exist": (
         [served(), balancer(), *objects.working_node("w2")],
         "Service shop/web: kube-vip has noted that Node w1 announces the address, and that Node does not exist.",
