@@ -25,8 +25,8 @@ from harvester_ccm.kube.errors import (
 
 PROXY_REMEDY: Final = (
     "Check the proxy, which proxy-url in the kubeconfig (or else the environment variable HTTPS_PROXY) names: that it "
-    "runs, and lets this machine connect to the server. If no proxy is needed, remove proxy-url, or add the server to "
-    "NO_PROXY"
+    "runs, lets this machine connect to the server, and has user:password@ in its URL if it wants them. If no proxy "
+    "is needed, remove proxy-url, or add the server to NO_PROXY"
 )
 """The remedy for a proxy that fails, whichever server is behind it."""
 

@@ -175,6 +175,8 @@ def _message_of(error: BaseException, limit: float) -> str:
             return f"connection to it failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientConnectorError():
             return f"connection failed: {_reason_of(error.os_error)}"
+        case aiohttp.ClientHttpProxyError(status=407):
+            return "it wants a user and a password: HTTP status 407"
         case aiohttp.ClientHttpProxyError():
             return f"it refused the connection: HTTP status {error.status}"
         case TimeoutError():

@@ -279,9 +279,11 @@ async def test_untrusted_certificate_is_an_error_with_its_reason(
 
 
 async def test_server_without_tls_and_refusing_proxy_are_errors(client: ApiClient) -> None:
+    status = 400
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} No\r\n\r\n".encode())
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
@@ -292,6 +294,9 @@ async def test_server_without_tls_and_refusing_proxy_are_errors(client: ApiClien
         await client.use(replace(client.credentials, proxy=f"http://{address}"))
         refused = f"through the proxy http://{address}: it refused the connection: HTTP status 400"
         with pytest.raises(ProxyFailed, match=refused):
+            await client.get(NAMESPACES, "default")
+        status = 407
+        with pytest.raises(ProxyFailed, match=f"{address}: it wants a user and a password: HTTP status 407"):
             await client.get(NAMESPACES, "default")
 
     with pytest.raises(ProxyFailed, match=f"through the proxy http://{address}: connection to it failed: Connection r"):
