@@ -62,10 +62,10 @@ from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import (
-    RESTART_WEBHOOK,
     WEBHOOK_AWAY,
     harvester_unavailable,
     remedy_of_rejection,
+    webhook_advice,
 )
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.remedies import SLOW_REMEDIES, guest_rbac_hint, rbac_hint, remedy_of
@@ -582,7 +582,7 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], clus
             fix = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
         case errors.WebhookFailed():
             text = f"no load balancer can be created or deleted: {response}"
-            fix = f"{WEBHOOK_AWAY}. If they do, restart them: {RESTART_WEBHOOK}"
+            fix = webhook_advice(response)
         case errors.BadRequest() if "dry run" in str(response):
             return Result.WARNING, f"no dry run is possible: {response}", ""
         case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():

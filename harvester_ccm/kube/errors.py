@@ -209,6 +209,11 @@ class ServerError(ApiError):
 class WebhookFailed(ServerError):
     """Raised when the API server could not call an admission webhook, or got no response from it."""
 
+    @property
+    def webhook(self) -> str:
+        """Name of the webhook; empty if the server does not tell it."""
+        return str(self).partition('calling webhook "')[2].partition('"')[0]
+
 
 class AdmissionDenied(ApiError):
     """Raised when an admission webhook or an admission rule of the API server denied the request.

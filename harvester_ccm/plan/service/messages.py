@@ -32,7 +32,6 @@ WEBHOOK_AWAY: Final = (
 )
 """Remedy if Harvester's API server cannot call its webhook."""
 _POOLS: Final = f"{IP_POOLS.plural}.{IP_POOLS.group}"
-RESTART_WEBHOOK: Final = "kubectl -n harvester-system rollout restart deployment harvester-load-balancer-webhook"
 
 
 class _Explanation(Struct, frozen=True):
@@ -110,17 +109,31 @@ _UNAVAILABLE: Final = {
         "The namespace of the cloud-config does not exist in Harvester",
         "Set the namespace of its context to that of this cluster's VMs",
     ),
-    errors.WebhookFailed: _Explanation(
-        "Harvester's API server cannot call its admission webhook; the controller retries",
-        f"{WEBHOOK_AWAY}. If they do, restart them with the kubeconfig of Harvester",
-        RESTART_WEBHOOK,
-    ),
     errors.KubeError: _Explanation(
         "Harvester cannot serve requests at the moment; the controller retries",
         "If this stays, check its API servers, and any proxy or load balancer in front of them",
     ),
 }
 """Causes and remedies of errors without a remedy of their own; the first class that fits counts."""
+
+
+_OWN_WEBHOOK: Final = _Explanation(
+    "Harvester's API server cannot call its admission webhook; the controller retries",
+    f"{WEBHOOK_AWAY}. If they do, restart them with the kubeconfig of Harvester",
+    "kubectl -n harvester-system rollout restart deployment harvester-load-balancer-webhook",
+)
+_OTHER_WEBHOOK: Final = _Explanation(
+    "Harvester's API server cannot call an admission webhook of another program; the controller retries",
+    "Check that the pods of that program run in Harvester. If it was removed, delete its webhook configuration, with "
+    "the kubeconfig of Harvester: find it by the name of the webhook",
+    "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
+)
+
+
+def webhook_advice(error: errors.WebhookFailed) -> str:
+    """Return what to do about a webhook that Harvester's API server cannot call, with the command."""
+    explanation = _explanation_of(error)
+    return f"{explanation.remedy}: {explanation.command}"
 
 
 def harvester_unavailable(error: errors.KubeError | None, service: Service | None = None) -> EventMessage:
@@ -157,6 +170,12 @@ def release_entry_command(address: str, owner: str) -> str:
     return f'kubectl patch {_POOLS} "$(kubectl get {_POOLS} -o jsonpath={wanted})" --type=json -p {shlex.quote(patch)}'
 
 
+def record_entry_command(pool: str, address: str, owner: str) -> str:
+    """Return the command that records in an IP pool which load balancer has an address."""
+    patch = json.dumps({"status": {"allocated": {address: owner}}}, separators=(",", ":"))
+    return f"kubectl patch {_POOLS} {shlex.quote(pool)} --type=merge -p {shlex.quote(patch)}"
+
+
 def _release_command(service: Service) -> str:
     """Return the command that removes this controller's finalizer and keeps those of others."""
     meta = service.metadata
@@ -177,6 +196,8 @@ def _explanation_of(error: errors.KubeError | None) -> _Explanation:
             return _Explanation("The credential in the cloud-config lacks a permission in Harvester", remedy_of(error))
         case errors.Unreachable():
             return _Explanation(f"Harvester {problem_of(error)}; the controller retries", remedy_of(error))
+        case errors.WebhookFailed():
+            return _OWN_WEBHOOK if "harvester" in error.webhook else _OTHER_WEBHOOK
     return next(explanation for kind, explanation in _UNAVAILABLE.items() if isinstance(error, kind))
 
 

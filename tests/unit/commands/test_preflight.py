@@ -64,6 +64,7 @@ def test_content(
     assert detail in found[row][1]
 
 
+OWN_WEBHOOK = "validator.harvester-system.harvester-load-balancer-webhook"
 WEBHOOK = 'admission webhook "validator.harvester-system" denied the request: '
 RESPONSES: dict[str, tuple[KubeError | None, Result, str]] = {
     "admitted": (None, Result.OK, ""),
@@ -76,14 +77,19 @@ RESPONSES: dict[str, tuple[KubeError | None, Result, str]] = {
     "quota": (refused(403, "Forbidden", 'loadbalancers "x" is forbidden: exceeded quota: a'), Result.FAILED, ""),
     "bad name": (refused(422, "Invalid", "metadata.name: Invalid value"), Result.FAILED, "lower-case"),
     "no webhook": (
-        refused(500, "InternalError", 'failed calling webhook "validator": connection refused'),
+        refused(500, "InternalError", f'failed calling webhook "{OWN_WEBHOOK}": connection refused'),
         Result.FAILED,
         "pods of harvester-load-balancer-webhook",
     ),
     "webhook with another certificate": (
-        refused(500, "InternalError", 'failed calling webhook "validator": x509: unknown authority'),
+        refused(500, "InternalError", f'failed calling webhook "{OWN_WEBHOOK}": x509: unknown authority'),
         Result.FAILED,
-        "If they do, restart them: kubectl -n harvester-system rollout restart deployment",
+        "with the kubeconfig of Harvester: kubectl -n harvester-system rollout restart deployment",
+    ),
+    "webhook of another program": (
+        refused(500, "InternalError", 'failed calling webhook "validate.example.com-fail": connection refused'),
+        Result.FAILED,
+        "delete its webhook configuration",
     ),
     "webhook hangs": (NoResponse("no answer within 35 s"), Result.FAILED, "pods of harvester-load-balancer-webhook"),
     "not permitted": (refused(403, "Forbidden", "may not create"), Result.SKIPPED, ""),

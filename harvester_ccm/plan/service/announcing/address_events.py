@@ -6,6 +6,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.load_balancer.specification import has_moved
+from harvester_ccm.plan.service.messages import record_entry_command
 from harvester_ccm.plan.service.ownership.owner import Mark, allocated_addresses, mark_of, service_key
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -131,17 +132,19 @@ def allocated_twice(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> E
     twins = _twins(snapshot, load_balancer)
     if not twins:
         return None
+    address = load_balancer.allocated_ip
     others = abbreviate([twin.metadata.name for twin in twins])
     cause = (
-        f"Harvester has allocated address {load_balancer.allocated_ip} twice: to {load_balancer.metadata.name} and to "
+        f"Harvester has allocated address {address} twice: to {load_balancer.metadata.name} and to "
         f"{others}. Traffic for one of them can reach the other"
     )
-    pool = f"IP pool {quoted(load_balancer.allocated_pool)}"
+    oldest = min((load_balancer, *twins), key=_age).metadata
     remedy = (
-        f"status.allocated of {pool} in Harvester names one of them: delete the Service of the other one, and create "
-        "it again to get another address"
+        f"Delete the Service of the other load balancer than {oldest.name}, the oldest. Then record that one in the "
+        "pool with the kubeconfig of Harvester, and create the Service again to get another address"
     )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)
+    command = record_entry_command(load_balancer.allocated_pool, address, oldest.key)
+    return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy, command)
 
 
 def has_older_twin(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:

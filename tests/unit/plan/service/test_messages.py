@@ -97,6 +97,9 @@ FAILURES: dict[str, KubeError] = {
     "webhook unreachable": refused(
         500, "InternalError", 'failed calling webhook "validator.harvester-system": connection refused'
     ),
+    "webhook of another program": refused(
+        500, "InternalError", 'failed calling webhook "validate.example.com-fail": failed to call: connection refused'
+    ),
     "server error": ServerError(answer(503)),
     "unreachable": Unreachable("no route"),
     "unknown host": HostUnknown("unknown"),
