@@ -45,7 +45,7 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
 )
 from harvester_ccm.plan.service.load_balancer.refused import Listeners, Ports, port_of, refused_by
-from harvester_ccm.plan.service.messages import Target, failure_event
+from harvester_ccm.plan.service.messages import Target, failure_event, write_reverted
 from harvester_ccm.plan.service.ownership.claims import claim_events, shows_address_of_others
 from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
@@ -155,12 +155,25 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         key = snapshot.service.metadata.key
         plan = plan_service(snapshot)
         if plan.write is not None and plan.write == self._last_sent.get(key):
-            _record_without_effect(plan.write, snapshot)
+            self._record_without_effect(plan.write, snapshot)
             plan = plan_service(snapshot)
         if plan.is_next_creation and not self._gate.admit(key):
             plan = plan_waiting_for_creation(snapshot, plan)
         snapshot.remembered.enter(plan.phase, snapshot.now)
         return plan
+
+    def _record_without_effect(self, write: Write, snapshot: ServiceSnapshot) -> None:
+        """Record that a write had no effect: the API server accepted it, and the same write is planned again.
+
+        A field of the load balancer that this version of Harvester does not know is not sent again. Raises
+        WriteReverted for everything else, for example if an admission webhook reverts the write.
+        """
+        if isinstance(write, ChangeLoadBalancer) and write.spec:
+            snapshot.remembered.not_stored.update(write.spec)
+            log.warning("fields not stored by Harvester", lb=write.name, fields=sorted(write.spec))
+            return
+        self.emit(snapshot.service, write_reverted(written_fields(write), in_guest=isinstance(write, PatchService)))
+        raise WriteReverted(f"the last write to Service {snapshot.service.metadata.key} had no effect")
 
     def emit_planned(self, plan: ServicePlan, snapshot: ServiceSnapshot, *, is_sent_now: bool) -> None:
         """Emit the Warnings of a plan, and with its write also the Normal Events: these report the write."""
@@ -354,19 +367,6 @@ def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:
     request = snapshot.request
     log.warning("requested address not permitted", service=snapshot.service.metadata.key, error=str(error))
     snapshot.remembered.refused_seed = RefusedSeed(request.ip_pool, request.address, str(error))
-
-
-def _record_without_effect(write: Write, snapshot: ServiceSnapshot) -> None:
-    """Record that a write had no effect: the API server accepted it, and the same write is planned again.
-
-    A field of the load balancer that this version of Harvester does not know is not sent again. Raises WriteReverted
-    for everything else, for example if an admission webhook reverts the write.
-    """
-    if isinstance(write, ChangeLoadBalancer) and write.spec:
-        snapshot.remembered.not_stored.update(write.spec)
-        log.warning("fields not stored by Harvester", lb=write.name, fields=sorted(write.spec))
-        return
-    raise WriteReverted(f"the last write to Service {snapshot.service.metadata.key} had no effect")
 
 
 def _target_of(snapshot: ServiceSnapshot) -> Target:

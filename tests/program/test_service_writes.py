@@ -81,6 +81,10 @@ async def test_no_load_balancer_is_created_for_a_service_without_the_finalizer()
     async with program.live():
         await asyncio.sleep(600)
     assert program.harvester.writes() == []
+    (text,) = program.warnings("web")
+    assert "The API server of this cluster accepted the last write, and " in text
+    assert "metadata.finalizers" in text
+    assert "kubectl get mutatingwebhookconfigurations" in text
 
 
 @pytest.mark.parametrize("stored", ["finalizer", "UID"])

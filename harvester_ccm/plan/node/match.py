@@ -215,15 +215,26 @@ def _contradicted(
 ) -> EventMessage:
     """Return the Warning about a VM that has an identity of the Node, but is not its own."""
     effect = _KEPT if was_initialized(node) else _UNCHANGED
-    if contradiction is Contradiction.UUID:
-        return _other_machine(node, vm, f"{effect}{_with_system_uuid(store, node)}")
-    return _of_other_cluster(store, vm, by, effect)
-
-
-def _with_system_uuid(store: NodeStore, node: Node) -> str:
-    """Return a sentence about the VM that has the system UUID of the Node; empty if none has."""
+    if contradiction is not Contradiction.UUID:
+        return _of_other_cluster(store, vm, by, effect)
     match = _by_system_uuid(store, node)
-    return f". VM {match.vm.object.metadata.key} has this Node's system UUID" if match is not None and match.vm else ""
+    if match is None or match.vm is None:
+        return _other_machine(node, vm, effect)
+    return _under_its_name(match.vm, vm, effect)
+
+
+def _under_its_name(other: VM, vm: VM, effect: str) -> EventMessage:
+    """Return the Warning about a VM, usually a clone, whose kubelet has the name of the Node of a VM."""
+    name = other.object.metadata.key
+    cause = (
+        f"The kubelet of VM {name} runs under this Node's name: the Node has its system UUID, and not that of VM "
+        f"{vm.object.metadata.key}. {effect}"
+    )
+    remedy = (
+        f"Stop VM {name}, or give its guest a host name of its own and restart its kubelet, and then that of VM "
+        f"{vm.name}. If it is to replace {vm.name}, delete the Node instead"
+    )
+    return EventMessage("Warning", NodeReason.VM_IDENTITY_MISMATCH, cause, remedy, subject=other.uid)
 
 
 def _of_other_cluster(store: NodeStore, vm: VM, by: MatchedBy | None, effect: str = _UNCHANGED) -> EventMessage:

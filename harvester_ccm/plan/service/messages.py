@@ -6,13 +6,14 @@ has texts and decides nothing about load balancers.
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm.kube import errors
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NODE_DRIVER, SERVICE_FINALIZER, VM_CLUSTER, VM_CREATOR, Reason
 from harvester_ccm.plan.service.load_balancer.refused import SAME_NUMBER, SAME_NUMBER_REMEDY
@@ -256,6 +257,19 @@ def _lasting_conflict(error: errors.KubeError, service: Service, load_balancer: 
     cause = f"Another client has changed {place} at every attempt for a minute; the controller retries"
     command = f"kubectl get {target} -o yaml --show-managed-fields"
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy, command, answer=f"API server: {error}")
+
+
+def write_reverted(fields: Sequence[str], *, in_guest: bool) -> EventMessage:
+    """Return the Warning about a write of these fields that an API server accepted and did not store."""
+    remedy = "Find the admission webhook or policy that removes or reverts it, and exempt this controller"
+    place = "this cluster"
+    if not in_guest:
+        place = "Harvester"
+        remedy = f"With the kubeconfig of Harvester: {remedy[0].lower()}{remedy[1:]}"
+    cause = f"The API server of {place} accepted the last write, and {abbreviate(fields)} is as before"
+    return EventMessage(
+        "Warning", Reason.SYNC_FAILED, cause, remedy, "kubectl get mutatingwebhookconfigurations", subject="reverted"
+    )
 
 
 def _rejected(error: errors.KubeError, target: Target) -> EventMessage:

@@ -140,8 +140,9 @@ def test_stopped_vm_with_another_uuid_is_not_this_machine() -> None:
     assert match.runs_other_machine
     assert match.event is not None
     assert match.event.reason is NodeReason.VM_IDENTITY_MISMATCH
-    assert "VM prod/w1 might be a clone" in match.event.cause
-    assert match.event.cause.endswith(". VM prod/w1-restored has this Node's system UUID")
+    assert "The kubelet of VM prod/w1-restored runs under this Node's name" in match.event.cause
+    assert "Stop VM prod/w1-restored, or give its guest a host name" in match.event.remedy
+    assert not match.event.command
 
 
 @pytest.mark.parametrize(("labels", "advises_label"), [(OWN, False), ({}, True)], ids=["both have it", "none has it"])
