@@ -360,13 +360,13 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
         elif node.ready != "True":
             what = "that Node is not Ready"
         elif name == silent:
-            what = f"kube-vip there does not renew its Lease {KUBE_VIP_LOCK}"
+            what = f"kube-vip there has not renewed its Lease {KUBE_VIP_LOCK} for more than {HELD_SECONDS:.0f} s"
         else:
             continue
         cause = f"kube-vip has noted that Node {name} announces the address, and {what}"
         fix = (
-            "If this stays for a minute, it may be announced by none: check that kube-vip Pods run on other nodes, and "
-            "restart them"
+            "If this lasts for more than a minute, it is probably announced by none: check that kube-vip Pods run on "
+            "other nodes, and restart them"
         )
         yield _of_service(service, cause, fix)
 

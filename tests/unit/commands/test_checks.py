@@ -219,7 +219,7 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
             *objects.working_node(),
             objects.lease("plndr-svcs-lock", holder="w1", mark="", seconds=90),
         ],
-        "Service shop/web: kube-vip has noted that Node w1 announces the address, and kube-vip there does not renew",
+        "Service shop/web: kube-vip has noted that Node w1 announces the address, and kube-vip there has not renewed",
     ),
     "address that nobody has": (
         of_vms(["10.0.0.9"]),
