@@ -206,9 +206,11 @@ def test_label_counts_with_an_address_while_the_primary_has_none(fields: dict[st
     assert [key for key, clash in ranking.clashes.items() if not clash] == [first]
 
 
-def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace() -> None:
+@pytest.mark.parametrize("namespace", ["infra", "sho", "shop-dev"])
+def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace(namespace: str) -> None:
+    """Namespaces of tenants often begin alike."""
     cluster = replace(CLUSTER, shared_address_scope=SharedAddressScope.NAMESPACE)
-    other, same = secondary("a", namespace="infra"), secondary("b")
+    other, same = secondary("a", namespace=namespace), secondary("b")
     ranking = rank(MAIN, (other, same), cluster)
     assert ranking.clashes == {"shop/b": ""}
 
