@@ -23,6 +23,8 @@ from tests.support.node_objects import (
 REQUIRED = DEFAULTS.deletion_confirmations
 RECORDED = {VM_ANNOTATION: "prod/w1"}
 UUID = "11112222-3333-4444-5555-666677778888"
+OF_ADMINISTRATOR = {**SHUTDOWN, "effect": "NoExecute"}
+"""A taint with another effect is another one: the API server identifies a taint by its key and its effect."""
 
 
 def planned(
@@ -94,6 +96,10 @@ def test_shutdown_taint_follows_the_power_state(
         pytest.param(lost(taints=[SHUTDOWN]), "Starting", "changing", id="taint stays while the VM starts"),
         pytest.param(
             lost(taints=[SHUTDOWN, REINITIALIZE], ready="True"), "Stopped", "taints uninitialized", id="Ready"
+        ),
+        pytest.param(lost(taints=[OF_ADMINISTRATOR], ready="True"), "Running", "", id="taint of an administrator"),
+        pytest.param(
+            lost(taints=[OF_ADMINISTRATOR]), "Stopped", "taints shutdown,shutdown", id="beside that of an administrator"
         ),
         pytest.param(lost(taints=[SHUTDOWN], provider_id="k3s://w1", ready="True"), "Running", "", id="other provider"),
         pytest.param(lost(taints=[SHUTDOWN], provider_id="", ready="True"), "Running", "", id="no provider ID"),
