@@ -206,6 +206,24 @@ def test_former_cluster_names_are_own(label: str, expected: Membership) -> None:
     assert join(store([one], cluster=cluster), one).membership is expected
 
 
+@pytest.mark.parametrize(
+    ("of_vm", "of_instance", "expected"),
+    [
+        (FOREIGN, OWN, Membership.OWN),
+        (OWN, FOREIGN, Membership.FOREIGN),
+        (OWN, {}, Membership.OWN),
+        (FOREIGN, None, Membership.FOREIGN),
+    ],
+    ids=["VM relabeled since its start", "VM labeled again since its start", "label of the VM only", "stopped"],
+)
+def test_cluster_label_of_the_running_instance_counts_before_that_of_the_vm(
+    of_vm: dict[str, str], of_instance: dict[str, str] | None, expected: Membership
+) -> None:
+    one = vm("w1", labels=of_vm)
+    instances = [] if of_instance is None else [instance("w1", labels=of_instance)]
+    assert join(store([one], instances), one).membership is expected
+
+
 def test_matches_for_the_service_controller() -> None:
     nodes = [
         node("w1", provider_id="harvester://uid-w1"),
