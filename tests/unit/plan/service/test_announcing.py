@@ -579,6 +579,17 @@ def test_record_that_kube_vip_never_announced_the_service_is_not_believed(record
     assert read_record(service(annotations={ANNOUNCED_AS: forged})) == replace(record, again=True)
 
 
+@pytest.mark.parametrize("step", [Step.SHOWN, Step.WITHDRAWN, Step.HELD, Step.DELEGATED])
+def test_kube_vip_that_has_answered_is_expected_to_answer_for_every_further_address(step: Step) -> None:
+    """After a change or a withdrawal, a kube-vip that has become silent must not pass for one that never notes."""
+    seen = replace(UP, address_annotation=OTHER, status=(OTHER,))
+    if step is not Step.SHOWN:
+        seen = replace(HELD, node="n1", ignored=step is not Step.WITHDRAWN)
+    last = Cluster(Situation(seen, recorded(step, OTHER, answers=True), ANNOUNCE), answers=False).run().last
+    assert last.is_receipt_expected
+    assert last.progress is Progress.WAITING
+
+
 COMPARED: dict[str, tuple[Service, str]] = {
     "defaults": (service(), FIELDS),
     "all fields": (
