@@ -10,6 +10,7 @@ from harvester_ccm.model.core import NODES
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
     NETWORK,
+    PRIMARY_SERVICE,
     PROJECT,
     WORKLOAD_TYPE,
     Reason,
@@ -86,6 +87,31 @@ async def test_listener_that_harvester_refuses_is_left_out_and_the_rest_is_writt
             await asyncio.sleep(60)
             assert listeners(world) == ["UDP"]
             assert world.condition()["status"] == "True"
+
+
+@pytest.mark.parametrize("number", SINGLE)
+@jumping_time
+async def test_service_whose_port_harvester_refuses_on_a_shared_address_is_told_and_ready_once_it_is_served(
+    number: str,
+) -> None:
+    world = world_with_machines(1)
+    shares = {PRIMARY_SERVICE: "shop/web"}
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service(annotations=VM, ports=DNS[:1]))
+        async with world.live():
+            await asyncio.sleep(60)
+            world.put(service("api", uid="api", annotations=shares, ports=DNS[1:]))
+            await asyncio.sleep(60)
+            assert world.address("api") == world.address()
+            assert listeners(world) == ["TCP"]
+            assert (world.condition("api")["status"], world.condition("api")["reason"]) == ("False", Reason.SYNC_FAILED)
+            assert ["53/UDP" in text for text in world.warnings("api")] == [True]
+            assert world.condition()["status"] == "True"
+            world.change(spec={"ports": [{"name": "dns", "port": 80, "protocol": "TCP", "nodePort": 30080}]})
+            await asyncio.sleep(60)
+            assert listeners(world) == ["TCP", "UDP"]
+            assert world.condition("api")["status"] == "True"
 
 
 @jumping_time
