@@ -14,7 +14,7 @@ from devenv.pki import Authority
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.errors import KubeError, Unreachable
+from harvester_ccm.kube.errors import KubeError, NotTrusted, Unreachable
 from harvester_ccm.kube.tokens import TokenSource
 from tests.apiserver.plugins import printing, running
 from tests.support.loopback import open_connections
@@ -181,6 +181,20 @@ async def test_rotated_credential_ends_a_watch(serve: Serve) -> None:
 
     assert isinstance(task.exception(), Unreachable)
     assert await left_open(client) == 0
+
+
+@pytest.mark.kube("Tokens and certificates that are replaced are used without a restart")
+async def test_request_that_begins_while_the_credentials_are_replaced_uses_the_new_ones(serve: Serve) -> None:
+    """Closing the old connections takes several turns of the event loop, and a pool keeps its authorities."""
+    client = await serve(answer(LENGTH, body=OBJECT), hang)
+    await get(client)
+    without_authority = replace(client.credentials, tls=ssl.create_default_context())
+
+    _, during = await asyncio.gather(client.use(without_authority), get(client), return_exceptions=True)
+
+    assert isinstance(during, NotTrusted)
+    with pytest.raises(NotTrusted):
+        await get(client)
 
 
 async def test_stop_ends_a_watch(serve: Serve) -> None:
