@@ -178,6 +178,18 @@ async def test_fence_is_shut_if_the_lease_cannot_be_renewed() -> None:
     assert not await process.writes()
 
 
+@pytest.mark.parametrize("way", ["delay", "way_back"], ids=["request lost", "response lost"])
+@jumping_time
+async def test_request_for_the_lease_without_an_answer_is_repeated_before_the_lease_is_lost(way: str) -> None:
+    process, unanswered = Leader(), iter([True])
+    await process.elector.acquire()
+    setattr(process.server, way, lambda call: 3600.0 if call.verb == "PUT" and next(unanswered, False) else 0.002)
+    async with running(process.elector.hold()):
+        await asyncio.sleep(60)
+        assert next(unanswered, None) is None
+        assert await process.writes()
+
+
 @jumping_time
 async def test_fence_is_shut_if_another_process_took_the_lease() -> None:
     process, changes = Leader(), list[str]()
