@@ -169,6 +169,11 @@ async def test_plugin_runs_again_when_its_token_has_expired(
             "it ended with exit code 3: password=[removed]",
             id="no secret is shown",
         ),
+        pytest.param(
+            "echo \"token=$(head -c 900 /dev/zero | tr '\\0' 7) was rejected\" >&2; exit 3",
+            "it ended with exit code 3: token=[removed] was rejected",
+            id="no end of a long secret is shown",
+        ),
         ("echo secret", "it printed no ExecCredential"),
         ("head -c 5000 /dev/zero | tr '\\0' '['", "it printed no ExecCredential"),
         # Half of a character, which no certificate and no header can carry.
@@ -202,6 +207,19 @@ async def test_concurrent_requests_share_one_run_of_the_plugin(tmp_path: Path) -
     token = running(f"echo run >> {tmp_path / 'calls'}; sleep 0.1; exit 3", tmp_path)
     failures = await asyncio.gather(*(token.fetch() for _ in range(20)), return_exceptions=True)
     assert all(isinstance(one, CredentialError) for one in failures)
+    assert calls(tmp_path) == 1
+
+
+async def test_cancelled_request_does_not_end_the_run_of_the_plugin_for_the_others(tmp_path: Path) -> None:
+    """A watch that ends, or a time limit, cancels a request that waits for a plugin."""
+    waits = f"echo run >> {tmp_path / 'calls'}; while [ ! -e {tmp_path / 'over'} ]; do sleep 0.05; done"
+    token = running(f"{waits}\n{printing({'token': 'a'})}", tmp_path)
+    first, second = (asyncio.create_task(token.fetch()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait((first,))
+    (tmp_path / "over").touch()
+    assert await second == "a"
     assert calls(tmp_path) == 1
 
 
