@@ -13,7 +13,7 @@ import structlog
 
 from harvester_ccm.config import LogFormat, LoggingSettings
 from harvester_ccm.logs import configure_logging
-from harvester_ccm.redaction import redact_text
+from harvester_ccm.redaction import MAX_LOG_ENTRIES, MAX_LOG_FIELD, MAX_TRACEBACK, redact_text
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl-_"
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA==\n-----END EC PRIVATE KEY-----"
@@ -154,6 +154,33 @@ def test_no_credential_is_logged(log_format: LogFormat) -> None:
     for secret in ("eyJ", "dXNlcjpwYXNz", "kubeconfig-user", "LS0tLS1", "MHcCAQEEIA", "hunter2"):
         assert secret not in written
     assert written.count("[removed]") == 6
+
+
+def test_field_with_thousands_of_entries_of_others_is_cut() -> None:
+    output = configure(LogFormat.JSON)
+    texts = [f"text {number}" for number in range(50 * MAX_LOG_ENTRIES)]
+    structlog.get_logger().info(
+        "node addresses selected",
+        text="x" * (2 * MAX_LOG_FIELD),
+        entries=texts,
+        by_name=dict.fromkeys(texts, "reason"),
+        inside={"entries": tuple(texts)},
+    )
+    document = json.loads(output.getvalue())
+    assert len(document["text"]) == MAX_LOG_FIELD
+    assert document["entries"] == document["inside"]["entries"] == texts[:MAX_LOG_ENTRIES]
+    assert list(document["by_name"]) == texts[:MAX_LOG_ENTRIES]
+
+
+def test_long_traceback_is_cut_at_its_start() -> None:
+    output = configure(LogFormat.JSON)
+    try:
+        fail(ValueError("x" * (2 * MAX_TRACEBACK) + " the end"))
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    traceback = json.loads(output.getvalue())["exception"]
+    assert len(traceback) == MAX_TRACEBACK
+    assert traceback.endswith(" the end")
 
 
 def test_library_logs_and_warnings_have_the_same_form() -> None:
