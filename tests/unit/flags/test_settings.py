@@ -159,6 +159,23 @@ def test_every_flag_reaches_its_setting() -> None:
     )
 
 
+LISTS = {
+    "former-cluster-names": ("old", "older"),
+    "node-exclude-ip-ranges": ("10.9.0.0/16", "10.8.0.1"),
+    "controllers": ("cloud-node-controller", "service-lb-controller"),
+    "authorization-always-allow-paths": ("/metrics", "/readyz"),
+}
+"""The flags with an effect whose values are joined if they are repeated, with two values."""
+
+
+def test_values_of_a_repeated_list_are_joined_but_for_node_ip_cidr() -> None:
+    for name, values in LISTS.items():
+        repeated = settings(*(f"--{name}={value}" for value in values))
+        assert repeated == settings(f"--{name}={','.join(values)}"), name
+        assert repeated != settings(f"--{name}={values[-1]}"), name
+    assert settings("--node-ip-cidr=10.0.0.0/8", "--node-ip-cidr=10.1.0.0/16") == settings("--node-ip-cidr=10.1.0.0/16")
+
+
 @pytest.mark.parametrize(
     ("words", "environment", "expected"),
     [
