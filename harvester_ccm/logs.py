@@ -16,7 +16,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from harvester_ccm.config import LogFormat, LoggingSettings
 from harvester_ccm.names import PROGRAM
-from harvester_ccm.redaction import MAX_TRACEBACK, one_line, redact, redact_text
+from harvester_ccm.redaction import MAX_TRACEBACK, end_of, one_line, redact, redact_text
 
 DEBUG_VERBOSITY: Final = 4
 """klog level from which on debug lines are written."""
@@ -83,7 +83,7 @@ def _remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> E
     traceback = event.pop("exception", None)
     fields: EventDict = {key: redact(value, key) for key, value in event.items()}
     if traceback is not None:
-        fields["exception"] = redact_text(str(traceback)[-MAX_TRACEBACK:])
+        fields["exception"] = redact_text(end_of(str(traceback), MAX_TRACEBACK))
     return fields
 
 

@@ -26,6 +26,8 @@ MAX_LOG_ENTRIES: Final = 100
 """Maximum entries of a list or map in a field of a log line."""
 MAX_TRACEBACK: Final = 16_384
 """Maximum characters of a traceback in a log line; its end names the error."""
+_BETWEEN_WORDS: Final = " \n\t\"',;"
+"""Characters that end a credential in every pattern."""
 _SECRET_LENGTH: Final = 200
 """Characters of a word that a pattern looks at before it decides: without a bound, a search would take a time that
 grows with the square of the text."""
@@ -93,10 +95,29 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 def cut(text: str) -> str:
     """Return the first characters of a text of others; nothing else looks at the whole text.
 
-    >>> len(cut("x" * 5000))
-    1100
+    A word that does not fit is left out: no pattern would recognize a part of a credential.
+
+    >>> len(cut("x" * 5000)), cut("x" * 1095 + " https://me:secret@host")[-3:]
+    (1100, 'xx ')
     """
-    return text[:MAX_FOREIGN_TEXT]
+    if len(text) <= MAX_FOREIGN_TEXT:
+        return text
+    kept = text[:MAX_FOREIGN_TEXT]
+    end = max(map(kept.rfind, _BETWEEN_WORDS))
+    return kept[: end + 1] or kept
+
+
+def end_of(text: str, limit: int) -> str:
+    """Return the last characters of a text of others, without a word whose beginning does not fit.
+
+    >>> end_of("https://me:secret@host is away", 20)
+    ' is away'
+    """
+    if len(text) <= limit:
+        return text
+    kept = text[-limit:]
+    starts = [start for start in map(kept.find, _BETWEEN_WORDS) if start >= 0]
+    return kept[min(starts, default=0) :]
 
 
 def redact_text(text: str) -> str:

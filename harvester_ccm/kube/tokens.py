@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from harvester_ccm.kube.connection import load_certificate, read_bytes
 from harvester_ccm.kube.errors import UNREADABLE, CredentialError
-from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.redaction import end_of, one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; then it is killed."""
@@ -159,7 +159,7 @@ class ExecToken(TokenSource):
         except (OSError, ValueError) as error:
             raise self._failure(getattr(error, "strerror", None) or str(error)) from None
         if done.returncode:
-            end = done.stderr.decode(errors="replace").strip()[-MAX_ERROR:]
+            end = end_of(done.stderr.decode(errors="replace").strip(), MAX_ERROR)
             raise self._failure(f"it ended with exit code {done.returncode}: {one_line(redact_text(end))[-500:]}")
         return done.stdout
 

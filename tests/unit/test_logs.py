@@ -13,7 +13,15 @@ import structlog
 
 from harvester_ccm.config import LogFormat, LoggingSettings
 from harvester_ccm.logs import configure_logging
-from harvester_ccm.redaction import MAX_LOG_ENTRIES, MAX_LOG_FIELD, MAX_TRACEBACK, redact_text
+from harvester_ccm.redaction import (
+    MAX_FOREIGN_TEXT,
+    MAX_LOG_ENTRIES,
+    MAX_LOG_FIELD,
+    MAX_TRACEBACK,
+    end_of,
+    redact_text,
+    sanitize,
+)
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl-_"
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA==\n-----END EC PRIVATE KEY-----"
@@ -175,12 +183,23 @@ def test_field_with_thousands_of_entries_of_others_is_cut() -> None:
 def test_long_traceback_is_cut_at_its_start() -> None:
     output = configure(LogFormat.JSON)
     try:
-        fail(ValueError("x" * (2 * MAX_TRACEBACK) + " the end"))
+        fail(ValueError("x " * MAX_TRACEBACK + " the end"))
     except ValueError:
         structlog.get_logger().exception("failed")
     traceback = json.loads(output.getvalue())["exception"]
-    assert len(traceback) == MAX_TRACEBACK
+    assert MAX_TRACEBACK - 2 <= len(traceback) <= MAX_TRACEBACK
     assert traceback.endswith(" the end")
+
+
+@pytest.mark.security("known forms of credentials are removed")
+def test_part_of_a_credential_at_the_limit_is_left_out() -> None:
+    """An earlier credential makes the text shorter, so that more of it is shown than a message has."""
+    token = "eyJ" + "a" * 900
+    for length in range(MAX_FOREIGN_TEXT - 40, MAX_FOREIGN_TEXT + 40):
+        text = f"Get with Bearer {token} ".ljust(length - 20, ".") + " https://user:hunter2hunter2@host"
+        assert "hunter2" not in sanitize(text)
+    for limit in range(1, 60):
+        assert "hunter2" not in redact_text(end_of("at https://user:hunter2hunter2@host it failed", limit))
 
 
 def test_library_logs_and_warnings_have_the_same_form() -> None:
