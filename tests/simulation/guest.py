@@ -22,6 +22,7 @@ from tests.support.memory_server import name_of as collection_of
 
 NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
+EVENTS: Final = "v1/events"
 SIGHT: Final = 0.05
 """Seconds within which a change cannot reach the controller before it sends a request."""
 LEASE_KEY: Final = "kube-system/cloud-controller-manager"
@@ -40,7 +41,10 @@ class Guest:
         self._harvester = harvester
         self.last_action: dict[str, float] = {}
         """Loop time of the last user action on each Service, by its name."""
+        self.told: set[tuple[str, str]] = set()
+        """UID of the object and message of every Event: a cluster that is restored does not have the last ones."""
         server.on_change.append(self._collect_slices)
+        server.on_change.append(self._note_event)
 
     def note_action_on_all(self, now: float) -> None:
         """Record a change of every Service at a loop time: from then on, a restored cluster shows its older data."""
@@ -117,6 +121,10 @@ class Guest:
         key = f"{NAMESPACE}/{document['metadata']['name']}-{document['metadata']['uid']}"
         if key in self.server.of(ENDPOINT_SLICES):
             self.server.remove(ENDPOINT_SLICES, key)
+
+    def _note_event(self, collection: str, _kind: str, document: Document) -> None:
+        if collection == EVENTS:
+            self.told.add((document["involvedObject"].get("uid", ""), document["message"]))
 
     def change_balancer(self, name: str, patch: Mapping[str, Any]) -> None:
         self._harvester.change(LOAD_BALANCERS, f"{CLUSTER.namespace}/{name}", patch)

@@ -87,8 +87,9 @@ class AtRest:
 
     def _is_explained(self, service: Document) -> bool:
         """Return whether the condition repeats an Event about the Service."""
-        condition = _condition(service)
-        return any(event["message"] in condition.get("message", "") for event in self._events_of(service))
+        said = _condition(service).get("message", "")
+        uid = service["metadata"]["uid"]
+        return any(about == uid and message in said for about, message in self._guest.told)
 
     def is_warned_about(self, service: Document) -> bool:
         """Return whether the last Event about a Service is a Warning."""
