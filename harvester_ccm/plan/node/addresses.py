@@ -280,5 +280,5 @@ def _kept_in_pod_network(facts: AddressFacts, plan: AddressPlan) -> list[EventMe
     if plan.addresses:
         published = {entry.address for entry in plan.addresses}
         kept = tuple(address for address in facts.present if str(address) in published)
-    effect = "It is the InternalIP of this Node, which keeps it"
+    effect = "It is the InternalIP of this Node, which keeps it until the VM reports another one in a VM network"
     return [in_pod_network(facts, address, effect) for address in kept if facts.is_behind_pod_network(address)]

@@ -102,7 +102,7 @@ class AddressFacts(Struct, frozen=True):
         interfaces = [name for name, addresses in self.reported.items() if address in addresses]
         if any(name in attached for name in interfaces):
             return False
-        # Without a guest agent, KubeVirt does not report the address in the range.
+        # KubeVirt does not report the address that the guest has in the range.
         return bool(interfaces) or is_inside(address, self.pod_ranges)
 
 
