@@ -29,6 +29,12 @@ PROXY_REMEDY: Final = (
     "is needed, remove proxy-url, or add the server to NO_PROXY"
 )
 """The remedy for a proxy that fails, whichever server is behind it."""
+_PATH_OF_RANCHER: Final = "/k8s/clusters/"
+GUEST_WEBHOOK_AWAY: Final = (
+    "Check that the pods behind the webhook that it names run. If their program was removed, delete its webhook "
+    "configuration"
+)
+"""The remedy for a webhook that the API server of the guest cluster cannot call."""
 
 _PROBLEMS: Final[dict[type[KubeError], str]] = {
     Unreachable: "cannot be reached",
@@ -108,7 +114,7 @@ def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
     'Its admission webhook probably hangs'
     """
     if isinstance(error, Unauthorized):
-        return credential_hint(error.cluster or "harvester", error.account)
+        return _of_credential(error)
     if isinstance(error, Unreachable) and error.cluster == "guest":
         return _by_class(_GUEST_REMEDIES, error)
     if isinstance(error, Forbidden):
@@ -121,6 +127,15 @@ def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
         hint = rbac_hint(error.namespace)
         return f"{hint[0].upper()}{hint[1:]}"
     return _by_class(_REMEDIES, error)
+
+
+def _of_credential(error: Unauthorized) -> str:
+    if _PATH_OF_RANCHER in error.server and error.cluster != "guest":
+        return (
+            "This server is Rancher, whose tokens expire: make a cloud-config of Harvester itself, with "
+            "generate_addon.sh --server https://HARVESTER-VIP:6443"
+        )
+    return credential_hint(error.cluster or "harvester", error.account)
 
 
 def _by_class(texts: dict[type[KubeError], str], error: KubeError) -> str:

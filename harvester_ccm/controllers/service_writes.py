@@ -60,9 +60,9 @@ def service_conflict(fields: Sequence[str], service: Service) -> EventMessage:
     remedy = (
         "Find it in the managed fields, of the Service or of the load balancer in Harvester, and stop it. Typical "
         "causes: a GitOps tool replaces the Service (let it ignore these fields) or prunes the load balancer, K3s "
-        "ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles it (set a spec.loadBalancerClass that "
-        "kube-vip serves), an admission webhook changes what kube-vip or this controller writes, two clusters have the "
-        "same --cluster-name, or its type or policies change again and again"
+        "ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles it (create it again with a "
+        "spec.loadBalancerClass that kube-vip serves), an admission webhook changes what kube-vip or this controller "
+        "writes, two clusters have the same --cluster-name, or its type or policies change again and again"
     )
     command = f"kubectl get service -n {meta.namespace} {meta.name} -o yaml --show-managed-fields"
     return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")

@@ -18,7 +18,7 @@ from harvester_ccm.kube.errors import (
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NodeReason
-from harvester_ccm.remedies import problem_of, remedy_of
+from harvester_ccm.remedies import GUEST_WEBHOOK_AWAY, problem_of, remedy_of
 
 
 def listed(values: Iterable[object]) -> str:
@@ -67,7 +67,7 @@ def write_failed(node: Node, error: KubeError, *, deletion: bool = False) -> Eve
             f"Allow the service account of this controller to {verb} Nodes in the policy or webhook that rejects it"
         )
     if isinstance(error, WebhookFailed):
-        advice = "Check that the pods of that webhook run"
+        advice = GUEST_WEBHOOK_AWAY
     if isinstance(error, Forbidden):
         verb = "delete on nodes" if deletion else "patch on nodes and nodes/status"
         advice = f"Grant the verb {verb} to the ClusterRole of this cloud controller manager"

@@ -26,8 +26,9 @@ _OBSTACLES: Final = (
     ("DataVolumesReady", "False"),
     ("Failure", "True"),
     ("Synchronized", "False"),
+    ("Paused", "True"),
 )
-"""Type and status of the conditions of a VM and its instance that say why it cannot be started."""
+"""Type and status of the conditions of a VM and its instance that say why it does not run."""
 _FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -113,8 +114,8 @@ def _not_running_cause(vm: VM, state: str, effect: str) -> str:
 
 
 def _answer(vm: VM, state: VMState) -> str:
-    """Return the words in which KubeVirt says why it cannot start the VM; empty if it says nothing."""
-    if state not in {VMState.CANNOT_RUN, VMState.CHANGING}:
+    """Return the words in which KubeVirt says why the VM does not run; empty if it says nothing."""
+    if state not in {VMState.CANNOT_RUN, VMState.CHANGING, VMState.PAUSED}:
         return ""
     of_instance = () if vm.vmi is None else vm.vmi.status.conditions
     found = [*(of_instance or ()), *(vm.object.status.conditions or ())]
@@ -162,7 +163,7 @@ _STATES: Final = {
     VMState.CHANGING: "is starting or stopping, or its host failed",
 }
 _REMEDIES: Final = {
-    VMState.PAUSED: "Continue it with the kubeconfig of Harvester",
+    VMState.PAUSED: "After an I/O error, repair its storage first. Continue it with the kubeconfig of Harvester",
     VMState.CANNOT_RUN: "See the events of the VM in Harvester",
     VMState.STOPPED: "If that is not intended, start it with the kubeconfig of Harvester",
 }

@@ -17,7 +17,7 @@ from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NODE_DRIVER, SERVICE_FINALIZER, VM_CLUSTER, VM_CREATOR, Reason
 from harvester_ccm.plan.service.load_balancer.refused import SAME_NUMBER, SAME_NUMBER_REMEDY
-from harvester_ccm.remedies import problem_of, remedy_of
+from harvester_ccm.remedies import GUEST_WEBHOOK_AWAY, problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
 """Time that Harvester may take for the allocation of an address before an Event reports it."""
@@ -286,7 +286,7 @@ def _patch_rejected(error: errors.KubeError) -> EventMessage:
         "Allow the service account of this controller to patch services/status in the policy or webhook that rejects it"
     )
     if isinstance(error, errors.WebhookFailed):
-        action = "Check that the pods of that webhook run"
+        action = GUEST_WEBHOOK_AWAY
     elif "cannot patch resource" in str(error):
         action = (
             "Add the verb patch on services/status to the ClusterRole of this controller: install its chart or "

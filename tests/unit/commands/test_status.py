@@ -71,6 +71,21 @@ def unschedulable_machine() -> Json:
     return machine
 
 
+IO_ERROR = "VMI was paused, low-level IO error detected"
+PAUSED = (
+    "VM vms/w1 is paused in Harvester (status Paused), so this Node is not Ready. After an I/O error, repair its "
+    "storage first. Continue it with the kubeconfig of Harvester"
+)
+
+
+def paused_machine() -> Json:
+    """Return the VM of the Node, whose disk had an error."""
+    machine = objects.machine()
+    condition = {"type": "Paused", "status": "True", "message": IO_ERROR}
+    machine["status"] = {"printableStatus": "Paused", "created": True, "conditions": [condition]}
+    return machine
+
+
 def stopped_machine() -> Json:
     """Return the VM of the Node while it is stopped."""
     machine = objects.machine()
@@ -172,6 +187,10 @@ CASES: dict[str, tuple[list[Json], str]] = {
     "node of a VM that cannot be scheduled": (
         [not_ready("Unknown"), unschedulable_machine()],
         f"Node w1 Degraded VMNotRunning {UNSCHEDULABLE}",
+    ),
+    "paused VM with an I/O error": (
+        [not_ready("Unknown"), paused_machine()],
+        f"Node w1 Degraded VMNotRunning {PAUSED}",
     ),
     "new node of another provider": (
         [objects.node(providerID="k3s://w1")],

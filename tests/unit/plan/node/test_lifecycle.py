@@ -182,7 +182,7 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
         (
             answered(500, 'failed calling webhook "x"'),
             True,
-            "Failed deleting node w1. Check that the pods of that webhook run, or delete the Node",
+            "Failed deleting node w1. Check that the pods behind the webhook that it names run",
         ),
         (
             answered(500, "etcdserver: request timed out"),

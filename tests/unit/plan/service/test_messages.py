@@ -108,6 +108,9 @@ FAILURES: dict[str, KubeError] = {
     "expired certificate": CertificateNotValid("expired"),
     "no token": CredentialError("token file gone"),
     "unauthorized": Unauthorized(answer(401)),
+    "unauthorized by Rancher": Unauthorized(
+        answer(401), server="https://rancher.example.org/k8s/clusters/local", credential="the token"
+    ),
     "forbidden": Forbidden(answer(403, "may not create")),
     "path of another server": Forbidden(
         answer(403, 'forbidden: User "system:serviceaccount:vms:demo" cannot get path "/k8s/clusters/c-m-abc/apis/x"')
