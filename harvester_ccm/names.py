@@ -283,7 +283,10 @@ class Reason(StrEnum):
         return member
 
     # Reasons for which a Service is not ready.
-    QUEUED = "Queued", "its reconcile; if this stays for a minute, the log of the controller has the cause"
+    QUEUED = (
+        "Queued",
+        "its reconcile; if this stays for a minute, the log or the flags of the controller have the cause",
+    )
     """No Event: the Service is reconciled next. Fix: none; if it stays, see the log of the controller."""
     CREATION_QUEUED = (
         "CreationQueued",

@@ -27,10 +27,13 @@ OTHER_LEADER: Final = "OtherLeader"
 """Reason of a Lease that another program holds."""
 _OTHER_LEADER: Final = (
     f"holds the Lease and is not {PROGRAM}, which marks its Lease: most likely the Go provider still runs. {PROGRAM} "
-    "waits and reconciles nothing. Uninstall the other program, or scale it down. If none runs, delete the Lease"
+    "waits and reconciles nothing. Uninstall the other program, or scale it down. The holder begins with the name of "
+    "its node, and the managed fields of the Lease name the program. If none runs, delete the Lease"
 )
-OTHERS_COMMAND: Final = "kubectl get deployments,daemonsets,pods -A -o wide | grep cloud-provider"
-"""The Go provider is one of these."""
+OTHERS_COMMAND: Final = (
+    "kubectl get deployments,daemonsets,pods -A -o wide | grep -e cloud-provider -e cloud-controller -e ccm"
+)
+"""The Go provider and those of other clouds are among these."""
 _ACCOUNT: Final = "kube-system/harvester-cloud-provider"
 """ServiceAccount of the chart and of the manifests."""
 _NOT_RECONCILED: Final = (
