@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from harvester_ccm.kube.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import NODE_DRIVER, UNINITIALIZED_TAINT, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import deletion_command, harvester_unavailable, listed
 from harvester_ccm.plan.node.patch import uninitialized_taints, was_initialized
@@ -127,7 +128,7 @@ def _identified_vm(store: NodeStore, node: Node) -> Match:
         return Match(problem=outage)
     # A Node that was initialized without a provider ID may be a machine that Harvester never had.
     is_other_machine = was_initialized(node) and not node.spec.provider_id
-    return match or Match(problem=_not_found(store, node), unmanaged=is_other_machine)
+    return match or Match(problem=_not_found(node, store.cluster), unmanaged=is_other_machine)
 
 
 def _by_other_identity(store: NodeStore, node: Node) -> Match | None:
@@ -168,8 +169,7 @@ def unreadable(store: NodeStore) -> EventMessage | None:
     return None
 
 
-def _not_found(store: NodeStore, node: Node) -> EventMessage:
-    cluster = store.cluster
+def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
     label = f"{VM_CLUSTER}={cluster.name}" if cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
     need = f"run qemu-guest-agent in it, and give its VirtualMachineInstance the label {label}"
     if not cluster.asks_guests:
@@ -178,13 +178,10 @@ def _not_found(store: NodeStore, node: Node) -> EventMessage:
         f"No VM in namespace {cluster.namespace} of Harvester has this Node's provider ID, system UUID, name, or guest "
         f"host name {node.metadata.name}"
     )
-    move = "correct that of the cloud-config"
-    if any(_by_provider_id(store, other) for other in store.nodes.all()):
-        move = f"create it in {cluster.namespace} instead, where the VMs of other Nodes are"
     remedy = (
-        f"If its VM is in another namespace, {move}. If its VM has another name, "
-        f"{need}. If the machine is not a VM of this Harvester, remove taint {UNINITIALIZED_TAINT} from the Node, or "
-        "give its kubelet another --provider-id"
+        f"If its VM is in another namespace, create it in {cluster.namespace}; if the VMs of all Nodes are there, "
+        f"correct the namespace of the cloud-config. If its VM has another name, {need}. If the machine is not a VM of "
+        f"this Harvester, remove taint {UNINITIALIZED_TAINT} from the Node, or give its kubelet another --provider-id"
     )
     return EventMessage("Warning", NodeReason.VM_NOT_FOUND, cause, remedy)
 
