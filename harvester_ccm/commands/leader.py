@@ -37,8 +37,8 @@ OTHERS_COMMAND: Final = (
 _ACCOUNT: Final = "kube-system/harvester-cloud-provider"
 """ServiceAccount of the chart and of the manifests."""
 _NOT_RECONCILED: Final = (
-    "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; if one crashes, "
-    "its log has the cause (kubectl logs); if one runs, delete it, and it is started again"
+    "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; otherwise "
+    "its log has the cause (kubectl logs). If it is silent, delete the pod, and it is started again"
 )
 _PODS: Final = "app.kubernetes.io/name=harvester-cloud-provider"
 PODS_COMMAND: Final = f"kubectl -n kube-system get pods -l {_PODS} -o wide"

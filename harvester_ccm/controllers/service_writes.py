@@ -22,7 +22,7 @@ from harvester_ccm.model.core import (
 )
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
+from harvester_ccm.names import ANNOUNCED_AS, LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
 from harvester_ccm.plan.service.announcing.endpoints import Reading, reading_of, slice_to_touch
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
@@ -43,7 +43,8 @@ COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 _CONDITION: Final = f"condition {LOAD_BALANCER_READY}"
 _TRIGGER: Final = f"annotation {RESYNC_TRIGGER} of an EndpointSlice"
-_CONSEQUENCES: Final = frozenset({_CONDITION, _TRIGGER})
+_RECORD: Final = f"annotation {ANNOUNCED_AS}"
+_CONSEQUENCES: Final = frozenset({_CONDITION, _TRIGGER, _RECORD})
 """Fields that are written after a change of others."""
 
 log = structlog.get_logger(__name__)
@@ -59,10 +60,9 @@ def service_conflict(fields: Sequence[str], service: Service) -> EventMessage:
     )
     remedy = (
         "Find it in the managed fields, of the Service or of the load balancer in Harvester, and stop it. Typical "
-        "causes: a GitOps tool replaces the Service (let it ignore these fields) or prunes the load balancer, K3s "
-        "ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles it (create it again with a "
-        "spec.loadBalancerClass that kube-vip serves), an admission webhook changes what kube-vip or this controller "
-        "writes, two clusters have the same --cluster-name, or its type or policies change again and again"
+        "causes: a GitOps tool (let it ignore these fields), K3s ServiceLB (--disable=servicelb), MetalLB (let it "
+        "serve a class of its own), an admission webhook, two clusters with one --cluster-name, or a type or policy "
+        "that changes again and again"
     )
     command = f"kubectl get service -n {meta.namespace} {meta.name} -o yaml --show-managed-fields"
     return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")
