@@ -192,7 +192,7 @@ async def test_webhook_that_cannot_be_called_is_named_for_nodes_too(stage: Stage
             await until(lambda: is_webhook_in_effect(stage), within=WITHIN, what="the webhook in effect")
             await nodes.join(1)
             message = await node_hears(stage, name_of(1), NodeReason.UPDATE_REJECTED)
-            assert "Check that the pods of that webhook run" in message
+            assert "Check that the pods behind the webhook that it names run" in message
             assert "rejects it" not in message
         finally:
             admin.request("DELETE", f"{WEBHOOKS}/dead")
