@@ -95,20 +95,29 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 def cut(text: str) -> str:
     """Return the first characters of a text of others; nothing else looks at the whole text.
 
-    A word that does not fit is left out: no pattern would recognize a part of a credential.
-
-    >>> len(cut("x" * 5000)), cut("x" * 1095 + " https://me:secret@host")[-3:]
-    (1100, 'xx ')
+    >>> len(cut("x" * 5000))
+    1100
     """
-    if len(text) <= MAX_FOREIGN_TEXT:
+    return text[:MAX_FOREIGN_TEXT]
+
+
+def start_of(text: str, limit: int) -> str:
+    """Return the first characters of a text of others, for people: without a word that may go on behind the limit.
+
+    No pattern recognizes a part of a credential. A text that reaches the limit may have been cut there before.
+
+    >>> start_of("it failed at https://me:secret@host", 30)
+    'it failed at '
+    """
+    if len(text) < limit:
         return text
-    kept = text[:MAX_FOREIGN_TEXT]
+    kept = text[:limit]
     end = max(map(kept.rfind, _BETWEEN_WORDS))
     return kept[: end + 1] or kept
 
 
 def end_of(text: str, limit: int) -> str:
-    """Return the last characters of a text of others, without a word whose beginning does not fit.
+    """Return the last characters of a text of others, for people: without a word whose beginning does not fit.
 
     >>> end_of("https://me:secret@host is away", 20)
     ' is away'
@@ -146,7 +155,7 @@ def one_line(text: str) -> str:
 
 def sanitize(text: str) -> str:
     """Return text of others for the output: cut, in one line, and without credentials."""
-    return one_line(redact_text(cut(text)))[:MAX_MESSAGE]
+    return one_line(redact_text(start_of(text, MAX_FOREIGN_TEXT)))[:MAX_MESSAGE]
 
 
 def _written_out(character: str) -> str:
@@ -169,4 +178,4 @@ def redact(value: object, key: str = "") -> object:
         return {str(name): redact(entry, str(name)) for name, entry in entries}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [redact(entry) for entry in islice(value, MAX_LOG_ENTRIES)]
-    return redact_text(str(value)[:MAX_LOG_FIELD])
+    return redact_text(start_of(str(value), MAX_LOG_FIELD))

@@ -37,7 +37,7 @@ from harvester_ccm.kube.errors import (
 )
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
-from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
+from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text, start_of
 from harvester_ccm.remedies import guest_rbac_hint, remedy_of
 
 EXIT_INTERRUPTED: Final = 130
@@ -283,7 +283,7 @@ def sanitize_document(value: Any, key: str = "") -> Any:
     """
     match value:
         case str():
-            return one_line(value) if key == COMMAND else one_line(redact_text(value[:MAX_LOG_FIELD]))
+            return one_line(value) if key == COMMAND else one_line(redact_text(start_of(value, MAX_LOG_FIELD)))
         case Mapping():
             return {name: sanitize_document(entry, name) for name, entry in value.items()}
         case list() | tuple():

@@ -370,7 +370,7 @@ def _read_status(body: bytes) -> _Status:
     try:
         status = _decode_status(body)
     except UNREADABLE:
-        text = cut(body[: 2 * MAX_FOREIGN_TEXT].decode("utf-8", "replace").strip())
+        text = body[:MAX_FOREIGN_TEXT].decode("utf-8", "replace").strip()
         # An HTML page explains nothing, and a JSON document that is no Status can contain secrets.
         if text.startswith(("<", "{", "[")):
             return _Status()

@@ -18,7 +18,9 @@ from harvester_ccm.redaction import (
     MAX_LOG_ENTRIES,
     MAX_LOG_FIELD,
     MAX_TRACEBACK,
+    cut,
     end_of,
+    redact,
     redact_text,
     sanitize,
 )
@@ -198,8 +200,11 @@ def test_part_of_a_credential_at_the_limit_is_left_out() -> None:
     for length in range(MAX_FOREIGN_TEXT - 40, MAX_FOREIGN_TEXT + 40):
         text = f"Get with Bearer {token} ".ljust(length - 20, ".") + " https://user:hunter2hunter2@host"
         assert "hunter2" not in sanitize(text)
+        assert "hunter2" not in sanitize(cut(text))
     for limit in range(1, 60):
         assert "hunter2" not in redact_text(end_of("at https://user:hunter2hunter2@host it failed", limit))
+        words = "." * (MAX_LOG_FIELD - limit)
+        assert "hunter2" not in str(redact(f"{words} https://user:hunter2hunter2@host"))
 
 
 def test_library_logs_and_warnings_have_the_same_form() -> None:

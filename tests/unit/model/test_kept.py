@@ -80,6 +80,15 @@ def test_value_of_a_known_annotation_is_cut(key: str) -> None:
     assert found.metadata.annotations == {key: "x" * MAX_FOREIGN_TEXT}
 
 
+def test_value_that_is_cut_never_becomes_a_valid_one() -> None:
+    """The beginning of a value that is too long is not what its user wrote."""
+    text = "10.0.0.5, " + "x" * 5000
+    found = decoded(SERVICES, {"metadata": {}, "spec": {"loadBalancerIP": text}})
+    assert found.spec.load_balancer_ip == text[:MAX_FOREIGN_TEXT]
+    node = decoded(NODES, {"metadata": {"annotations": {names.PROVIDED_NODE_IP: text}}})
+    assert node.metadata.annotation(names.PROVIDED_NODE_IP) == text[:MAX_FOREIGN_TEXT]
+
+
 def test_list_of_addresses_of_a_node_is_cut_behind_hundreds_of_them() -> None:
     """A list of 20,000 ranges cost 140 ms at every plan of the Node."""
     value = msgspec.json.encode([f"10.0.{number // 250}.{number % 250}/32" for number in range(20_000)]).decode()
