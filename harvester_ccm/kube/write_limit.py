@@ -6,7 +6,7 @@ bucket: a burst of writes is always allowed, so ordinary operation never waits. 
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from harvester_ccm.kube.clock import loop_time
 
@@ -20,6 +20,15 @@ MAX_OBJECTS: Final = 4096
 """Maximum number of objects with a token bucket."""
 
 
+class _Bucket(NamedTuple):
+    """The token bucket of an object."""
+
+    full_at: float
+    """Loop time at which it is full again."""
+    fields: frozenset[str] = frozenset()
+    """The fields that were written since it was full."""
+
+
 class WriteRateLimiter:
     """Token bucket for each object: ``burst`` writes, then one per ``interval`` seconds."""
 
@@ -27,32 +36,31 @@ class WriteRateLimiter:
         self._interval = interval
         self._burst_seconds = (burst - 1) * interval
         """Time after which the bucket is full again if one token was left."""
-        self._full_at: dict[str, float] = {}
-        """Loop time at which a bucket is full again, by UID, the least recently used first."""
-        self._fields: dict[str, set[str]] = {}
-        """The fields that were written since a bucket was full, by UID."""
+        self._buckets: dict[str, _Bucket] = {}
+        """By UID, the least recently used first."""
 
     def delay(self, uid: str, *, is_urgent: bool = False) -> float:
         """Return the seconds until a write is allowed for the object with this UID.
 
         An urgent write never waits. The deletion of an object is urgent: earlier writes must not keep its finalizer.
         """
-        if is_urgent or uid not in self._full_at:
+        bucket = self._buckets.get(uid)
+        if is_urgent or bucket is None:
             return 0.0
-        return max(0.0, self._full_at[uid] - loop_time() - self._burst_seconds)
+        return max(0.0, bucket.full_at - loop_time() - self._burst_seconds)
 
     def fields(self, uid: str) -> list[str]:
         """Return the fields that were written since the bucket of an object was full, sorted."""
-        return sorted(self._fields.get(uid, ()))
+        bucket = self._buckets.get(uid)
+        return [] if bucket is None else sorted(bucket.fields)
 
     def record(self, uid: str, fields: Iterable[str] = ()) -> None:
         """Count one write of these fields for the object."""
         now = loop_time()
         # The most recently used one is the last.
-        full_at = self._full_at.pop(uid, now)
-        written = self._fields.pop(uid, set()) if full_at > now else set()
-        self._full_at[uid] = max(now, full_at) + self._interval
-        self._fields[uid] = written.union(fields)
-        if len(self._full_at) > MAX_OBJECTS:
-            oldest = next(iter(self._full_at))
-            del self._full_at[oldest], self._fields[oldest]
+        bucket = self._buckets.pop(uid, None)
+        if bucket is None or bucket.full_at <= now:
+            bucket = _Bucket(now)
+        self._buckets[uid] = _Bucket(bucket.full_at + self._interval, bucket.fields.union(fields))
+        if len(self._buckets) > MAX_OBJECTS:
+            del self._buckets[next(iter(self._buckets))]
