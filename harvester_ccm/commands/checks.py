@@ -35,7 +35,7 @@ from harvester_ccm.names import (
 from harvester_ccm.netip import IPNetwork, address_in, common_network, ipv4_ranges
 from harvester_ccm.plan.node.facts import is_inside
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import VM, Membership, NodeNetworks, join, networks_of, own_vmis
+from harvester_ccm.plan.node.vms import VM, Membership, NodeNetworks, all_vms, networks_of, own_vmis
 from harvester_ccm.plan.service.allocation.deletion import deletion_remedy
 from harvester_ccm.plan.service.announcing.endpoints import Reading
 from harvester_ccm.plan.service.announcing.seen import read_seen
@@ -407,6 +407,10 @@ def _nodes_with_vms(store: ClusterStore) -> Iterator[tuple[Node, VM]]:
             yield node, vm
 
 
+def _keys_of_node_vms(store: ClusterStore) -> set[str]:
+    return {vm.object.metadata.key for _, vm in _nodes_with_vms(store)}
+
+
 def _cluster_names(seen: Seen) -> Iterator[Fault]:
     """Yield the cluster name if the VMs of the Nodes have the label of another cluster, and none has this one."""
     name = seen.store.cluster.name
@@ -433,7 +437,7 @@ def _guessed_networks(seen: Seen) -> Iterator[Fault]:
 def _of_other_vms(seen: Seen) -> Iterator[Fault]:
     """Yield the load balancers with the address of a VM that is no Node; one of a Node is not published at all."""
     store = seen.store
-    nodes = {vm.object.metadata.key for _, vm in _nodes_with_vms(store)}
+    nodes = _keys_of_node_vms(store)
     others = (instance for instance in store.vmis.all() if instance.metadata.key not in nodes)
     found = (
         (instance.metadata.name, address)
@@ -451,13 +455,13 @@ def _of_other_vms(seen: Seen) -> Iterator[Fault]:
 def _vms_without_node(seen: Seen) -> Iterator[Fault]:
     """Yield the VMs that are labelled for this cluster and have run for a while, and that are no Node."""
     store = seen.store
-    nodes = {vm.object.metadata.key for _, vm in _nodes_with_vms(store)}
-    for machine in store.vms.all():
-        vm = join(store, machine)
-        if vm.membership is not Membership.OWN or not vm.is_running or machine.metadata.key in nodes:
+    nodes = _keys_of_node_vms(store)
+    for vm in all_vms(store):
+        if vm.membership is not Membership.OWN or vm.object.metadata.key in nodes:
             continue
-        began = None if vm.vmi is None else vm.vmi.metadata.creation_timestamp
-        if (seconds_between(began, store.taken) or 0.0) >= JOINED_SECONDS:
+        if vm.vmi is None or not vm.is_running:
+            continue
+        if (seconds_between(vm.vmi.metadata.creation_timestamp, store.taken) or 0.0) >= JOINED_SECONDS:
             yield Fault(f"VM {vm.name}", _NO_NODE, _NO_NODE_FIX, State.NONE)
 
 

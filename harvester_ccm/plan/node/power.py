@@ -96,7 +96,7 @@ def not_running(vm: VM, effect: str) -> EventMessage:
 
 
 def _being_deleted(vm: VM, effect: str) -> EventMessage:
-    """Return the Warning about a VM that ends with its finalizers, and that nobody can start any more."""
+    """Return the Warning about a VM that ends with its finalizers, and that cannot be started any more."""
     finalizers = listed(vm.object.metadata.finalizers or ())
     remedy = f"Its finalizers keep it: {finalizers}. Check that the controller of each runs. The Node ends with the VM"
     return EventMessage(

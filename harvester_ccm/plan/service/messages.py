@@ -132,7 +132,7 @@ _OTHER_WEBHOOK: Final = _Explanation(
 
 
 def webhook_advice(error: errors.WebhookFailed) -> str:
-    """Return what to do about a webhook that Harvester's API server cannot call, with the command."""
+    """Return the remedy for a webhook that Harvester's API server cannot call, with its command."""
     explanation = _explanation_of(error)
     return f"{explanation.remedy}: {explanation.command}"
 
