@@ -29,12 +29,13 @@ PROXY_REMEDY: Final = (
     "is needed, remove proxy-url, or add the server to NO_PROXY"
 )
 """The remedy for a proxy that fails, whichever server is behind it."""
-_PATH_OF_RANCHER: Final = "/k8s/clusters/"
 GUEST_WEBHOOK_AWAY: Final = (
     "Check that the pods behind the webhook that it names run. If their program was removed, delete its webhook "
     "configuration"
 )
 """The remedy for a webhook that the API server of the guest cluster cannot call."""
+_PATH_OF_RANCHER: Final = "/k8s/clusters/"
+"""In the URL of a cluster behind Rancher."""
 
 _PROBLEMS: Final[dict[type[KubeError], str]] = {
     Unreachable: "cannot be reached",
