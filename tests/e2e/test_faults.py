@@ -16,7 +16,7 @@ pytestmark = [
 PAGE = Answer(404, body=b"404 page not found\n", content_type="text/plain")
 
 
-@pytest.mark.guarantee("Only a 404 that names the object proves a deletion")
+@pytest.mark.guarantee("Errors, timeouts, proxies and unreadable lists do not prove a deletion")
 async def test_service_keeps_its_load_balancer_when_a_proxy_returns_404_pages(stage: Stage) -> None:
     await stage.create_service("web")
     before = await completed(stage, "web")

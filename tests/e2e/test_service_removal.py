@@ -43,7 +43,7 @@ async def hold(stage: Stage, name: str) -> None:
     await stage.guest.merge_patch(SERVICES, name, status, namespace="default", subresource="status")
 
 
-@pytest.mark.guarantee("An announced address is never released")
+@pytest.mark.guarantee("An address is withdrawn before it is released")
 async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: Stage) -> None:
     announced_at_the_end: list[bool] = []
 

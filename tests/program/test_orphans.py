@@ -89,7 +89,7 @@ RESPONSES: dict[str, KubeError] = {
 @pytest.mark.parametrize("path", ["/services/web", "/namespaces/kube-system"])
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES.keys())
 @jumping_time
-@pytest.mark.guarantee("Only a 404 that names the object proves a deletion")
+@pytest.mark.guarantee("Errors, timeouts, proxies and unreadable lists do not prove a deletion")
 @pytest.mark.security("A failure never causes a deletion")
 async def test_only_a_404_that_names_the_service_proves_its_deletion(response: KubeError, path: str) -> None:
     world = World()

@@ -36,7 +36,7 @@ def slow_patches(program: Program, name: str) -> None:
 
 
 @jumping_time
-@pytest.mark.guarantee("An announced address is never released")
+@pytest.mark.guarantee("An address is withdrawn before it is released")
 async def test_secondary_that_appears_during_the_withdrawal_keeps_the_load_balancer() -> None:
     """It appears if a former leader sent its patch before it lost the Lease."""
     program = with_primary()
@@ -92,7 +92,7 @@ def deletions_during_publications(program: Program, name: str) -> list[str]:
 
 
 @jumping_time
-@pytest.mark.guarantee("An announced address is never released")
+@pytest.mark.guarantee("An address is withdrawn before it is released")
 async def test_replacement_of_the_load_balancer_of_a_primary_waits_for_the_patch_of_a_secondary() -> None:
     program = with_primary()
     with_nodes(program.guest)

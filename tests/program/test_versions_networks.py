@@ -47,7 +47,7 @@ async def test_pool_that_a_service_names_gives_an_address_of_its_network(number:
             assert world.warnings() == []
 
 
-@pytest.mark.guarantee("An address is announced only in its network")
+@pytest.mark.guarantee("A new address is announced only in its network")
 @pytest.mark.parametrize("number", OLD)
 @jumping_time
 async def test_new_address_of_another_network_is_not_announced(number: str) -> None:
