@@ -20,10 +20,10 @@ DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 # Annotations that users write on a Service.
 IPAM: Final = PREFIX + "ipam"
 """Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Source of the address: an IP pool of Harvester,
-or a DHCP server. Fixed once the load balancer exists."""
+or a DHCP server. Fixed while the load balancer exists."""
 NETWORK: Final = PREFIX + "network"
-"""Service annotation, set by users: `namespace/name` of a VM network. Network of the address. Harvester before 1.9 does
-not choose the pool by it: also set `ip-pool`. Fixed once the load balancer has an address."""
+"""Service annotation, set by users: `namespace/name` of a VM network. Network of the address of a cluster load
+balancer; before Harvester 1.9, also set `ip-pool`. Usually fixed once there is an address."""
 PROJECT: Final = PREFIX + "project"
 """Service annotation, set by users: `cluster/project` id. Rancher project that selects the IP pool of a VM load
 balancer, from Harvester 1.7 on. Harvester overwrites it in all other cases."""
@@ -39,9 +39,9 @@ IP_POOL: Final = PREFIX + "ip-pool"
 """Service annotation, set by users: name of an IP pool, without a namespace. Take the address from this pool, whatever
 its selector says. Once the load balancer has an address, only the pool of this address can be named."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
-"""Service annotation, set and read by this controller or users: IPv4 address. A new Service gets it from the pool in
-`ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated one. The address
-in `kube-vip.io/loadbalancerIPs` of a new Service is kept here, with the UID of the Service: it does not count on a
+"""Service annotation, set and read by this controller or users: IPv4 address. A new Service requests it in the pool in
+`ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated one. A request in
+`kube-vip.io/loadbalancerIPs` of a new Service is kept here, with the UID of the Service: it does not count on a
 copy."""
 ANNOUNCED_AS: Final = PREFIX + "announced-as"
 """Service annotation, set and read by this controller: JSON. The last step of the controller to have the address
@@ -52,10 +52,10 @@ HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 VM load balancer by a TCP connection to this port. A new Service gets such a load balancer, unless `workload-type` is
 set."""
 HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
-"""Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a Node gets
+"""Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row after which a Node gets
 traffic."""
 HEALTH_CHECK_FAILURE_THRESHOLD: Final = PREFIX + "healthcheck-failure-threshold"
-"""Service annotation, set by users: number from 1 (default: `3`). Failed checks in a row before a Node gets no more
+"""Service annotation, set by users: number from 1 (default: `3`). Failed checks in a row after which a Node gets no
 traffic."""
 HEALTH_CHECK_PERIOD: Final = PREFIX + "healthcheck-periodseconds"
 """Service annotation, set by users: seconds from 1 (default: `5`). Time between two checks."""
@@ -87,11 +87,12 @@ SERVICE_ANNOTATIONS: Final = (
 
 # Annotations and labels that this controller writes on a Service.
 PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
-"""Service label, set by this controller: `namespace.name`. The Service shares the address of another one."""
+"""Service label, set by this controller: `namespace.name`. The Service has, or last had, the address of another one."""
 LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
 """Service condition, set by this controller: `True` or `False`. Whether the Service is ready, and otherwise why not."""
 SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
-"""Service finalizer, set by this controller. Keeps a deleted Service until Harvester deletes its load balancer."""
+"""Service finalizer, set by this controller. Keeps a deleted Service until its address is withdrawn and its load
+balancer is being deleted."""
 
 # kube-vip's; only ``plan.service.announcing`` reads and writes them.
 KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
@@ -101,10 +102,11 @@ KUBE_VIP_INTERFACE: Final = "kube-vip.io/serviceInterface"
 """Service annotation, set and read by this controller or users: network device. Device of the Nodes on which kube-vip
 announces the address of a Service with a network."""
 KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
-"""Service annotation, set by this controller: `true`. kube-vip in this cluster ignores the Service: it has no address,
-or Harvester announces it."""
+"""Service annotation, set by this controller: `true`. kube-vip in this cluster ignores the Service: it has no address
+yet, or Harvester announces it."""
 KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
-"""Service annotation, set by kube-vip: node name. The node that last announced an address of the Service."""
+"""Service annotation, set by kube-vip: node name. The node that last announced an address of the Service, as it
+noted."""
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
 """Service annotation, set by kube-vip or users: address, or two with a comma. The last lease from DHCP, or the address
 to request there."""
@@ -113,7 +115,7 @@ KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
 spelling to have kube-vip announce an address again. A user's `true` stays."""
 KUBE_VIP_LEASE_NAME: Final = "kube-vip.io/leaseName"
 """Service annotation, set by users: name. The Lease with which kube-vip elects the Node of the Service, with
-`svc_election`. From v1.2.3 on, kube-vip announces the address again when it changes."""
+`svc_election`."""
 
 KUBE_VIP_ANNOTATIONS: Final = (
     KUBE_VIP_ADDRESSES,
@@ -133,8 +135,8 @@ FOREIGN_LABEL: Final = ("implementation", "kube-vip")
 """Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
 
 RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
-"""EndpointSlice annotation, set by this controller: version of the EndpointSlice. A change makes kube-vip reconcile the
-Service."""
+"""EndpointSlice annotation, set by this controller: version of the EndpointSlice. A change makes kube-vip 1.2 reconcile
+the Service."""
 
 # Annotations and labels that this controller writes on a Harvester LoadBalancer.
 LB_UPDATE_AFTER_CREATE: Final = PREFIX + "update-after-create"
@@ -144,11 +146,10 @@ LB_DESCRIPTION: Final = PREFIX + "description-from-service"
 """LoadBalancer annotation, set and read by this controller: `true`. The description is from the annotation of the
 Service."""
 LB_RECONCILE: Final = PREFIX + "reconcile-requested"
-"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and will be
+"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and is to be
 deleted; Harvester's next status shows whether an address would be lost."""
 LB_CLUSTER: Final = PREFIX + "cluster"
-"""LoadBalancer label, set and read by this controller: cluster name. Name of the guest cluster; Harvester uses it for
-its cleanup."""
+"""LoadBalancer label, set and read by this controller: cluster name. Name of the guest cluster."""
 LB_SERVICE_NAMESPACE: Final = PREFIX + "serviceNamespace"
 """LoadBalancer label, set and read by this controller: namespace. Namespace of the Service."""
 LB_SERVICE_NAME: Final = PREFIX + "serviceName"
@@ -170,7 +171,7 @@ LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
 """LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selection of the pool."""
 LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
 """LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selection of the pool;
-on a cluster load balancer, Harvester sets it if it is empty, and before 1.9 in any case."""
+Harvester can replace it."""
 LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
 """LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selection of the pool."""
 LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
@@ -203,7 +204,7 @@ holds the Lease."""
 
 # Nodes, virtual machines.
 UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
-"""Node taint, set and read by this controller: any. Keeps workloads off a Node until it is initialized."""
+"""Node taint, set by kubelet: any. Keeps workloads off a Node until it is initialized."""
 SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
 """Node taint, set and read by this controller. The VM of the Node is stopped, or cannot start."""
 EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -233,7 +234,7 @@ REGION_BETA: Final = "failure-domain.beta.kubernetes.io/region"
 """Node label, set and read by this controller: region. Older name of the region."""
 VM_ANNOTATION: Final = PREFIX + "virtual-machine"
 """Node annotation, set and read by this controller: `namespace/name` of the VM. VM of the provider ID, which is read
-again before the Node is deleted. A Node of a VM in another namespace is not deleted."""
+again before the Node is deleted."""
 GO_VM_ANNOTATION: Final = PREFIX + "vm-name-of-guest-cluster-node"
 """Node annotation, set by Go provider: name of the VM. The same from the Go provider; read if the Node has no
 `virtual-machine`."""
@@ -292,17 +293,16 @@ class Reason(StrEnum):
         "CreationQueued",
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
-    """No Event: load balancers are created one at a time. Fix: wait; if other Services get no address either, check
-    `harvester-load-balancer`."""
+    """No Event: load balancers are created one after the other. Fix: wait; if other Services get no address either,
+    check `harvester-load-balancer`."""
     NOT_PROCESSED = "NotProcessed", "Harvester's load balancer controller to reconcile the load balancer"
-    """Warning: Harvester has not processed the load balancer for 30 s. Fix: check `harvester-load-balancer` and its
-    log."""
+    """Warning: Harvester has not processed the load balancer. Fix: check `harvester-load-balancer` and its log."""
     ALLOCATING = "Allocating", "Harvester to finish allocating an address, which takes seconds"
     """Warning: Harvester has not finished the allocation, or cannot write the IP pool. Fix: wait; after a minute, do
     what the message states, and check the log of `harvester-load-balancer`."""
     ANNOUNCEMENT_PENDING = "AnnouncementPending", "the kube-vip of Harvester itself to announce the address"
-    """Warning: Harvester does not announce the address of a VM load balancer. Fix: check the DaemonSet `kube-vip` in
-    namespace `harvester-system` of Harvester; with `ipam: dhcp`, the DHCP server in the network of its hosts."""
+    """Warning: Harvester does not announce the address of a VM load balancer yet. Fix: check the DaemonSet `kube-vip`
+    in namespace `harvester-system` of Harvester; with `ipam: dhcp`, the DHCP server in the network of its hosts."""
     NO_MATCHING_POOL = "NoMatchingPool", "a ready IP pool in Harvester that fits this Service"
     """Warning: no ready IP pool fits the Service, or has the requested name. Fix: create a pool as the message states,
     or name one in annotation `ip-pool`."""
@@ -330,7 +330,7 @@ class Reason(StrEnum):
     """Warning: Harvester before 1.9 chose the IP pool without the network of the Service. A new address of another
     network is not announced. Fix: name a pool of the network in annotation `ip-pool`."""
     ANNOUNCING = "Announcing", "kube-vip to note that it announces the address"
-    """No Event: the address is published, and no Node has noted it yet. Fix: none; it takes some seconds, longer while
+    """No Event: no Node has noted yet that it announces the address. Fix: none; it takes some seconds, longer while
     kube-vip works on many Services."""
     NOT_ANNOUNCED = "AddressNotAnnounced", "a node to announce its address"
     """Warning: no Node has noted that it announces the address, annotation `kube-vip.io/ignore` prevents it, or
@@ -346,8 +346,8 @@ class Reason(StrEnum):
         "HarvesterMismatch",
         "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
     )
-    """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created. Fix: correct
-    server or namespace of the cloud-config, or start the controller once with `--allow-harvester-change`."""
+    """Warning: Harvester has no load balancer and no VM of this cluster. Fix: correct server or namespace of the
+    cloud-config, or start the controller once with `--allow-harvester-change`."""
     OWNERSHIP_CONFLICT = (
         "LoadBalancerOwnershipConflict",
         "the name or the address of its load balancer, which a load balancer of another cluster has",
@@ -361,13 +361,13 @@ class Reason(StrEnum):
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
     """Warning: no load balancer of Harvester can serve the Service. Fix: change the Service as the message states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"
-    """Warning: the value of an annotation, or of `spec.loadBalancerIP`, cannot be used. Fix: correct it; the message
-    has the valid values."""
+    """Warning: the value of an annotation, or of `spec.loadBalancerIP`, cannot be used. Fix: correct it as the message
+    states."""
     SHARING_REJECTED = "AddressSharingRejected", "the permission to share an address"
     """Warning: the address of the primary cannot be shared. Fix: change ports, network or primary as the message
     states."""
     SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
-    """Warning: the primary has no address yet. Fix: see the Events of the primary."""
+    """Warning: the primary has no address from Harvester or DHCP yet. Fix: see the Events of the primary."""
     ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
     """Warning: Harvester did not allocate the address of the Service, or allocated it twice. Fix: do what the message
     states."""
@@ -384,8 +384,8 @@ class Reason(StrEnum):
     """Warning: writes are rate-limited; another controller probably keeps changing the same fields. Fix: find it in the
     managed fields, as the message states."""
     SYNC_FAILED = "SyncLoadBalancerFailed", "the API server to accept a write"
-    """Warning: a write was rejected, or another client changed the object before each attempt. Fix: do what the message
-    states, for example with a quota, a port, a policy or a permission."""
+    """Warning: a write was rejected or had no effect, or another client changed the object before each attempt. Fix: do
+    what the message states."""
 
     # Reasons of Events only.
     ENSURING = "EnsuringLoadBalancer"
@@ -395,10 +395,9 @@ class Reason(StrEnum):
     DELETING = "DeletingLoadBalancer"
     """Normal: the load balancer is being deleted."""
     DELETED = "DeletedLoadBalancer"
-    """Normal: the load balancer was deleted."""
+    """Normal: the deletion of the load balancer was requested, and the Service is released."""
     ADDRESS_CHANGED = "AddressChanged"
-    """Warning: the address of the Service changed. Fix: update DNS records and firewalls that name the former
-    address."""
+    """Warning: the address of the Service changed. Fix: update DNS records and firewalls."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
     """Warning: kube-vip might still announce a former address of the Service. Fix: restart kube-vip as the message
     states."""
@@ -410,14 +409,13 @@ class Reason(StrEnum):
     """Warning: settings of the Service have no effect on this load balancer, or annotations are unknown. Fix: do what
     the message states, or remove them."""
     IMMUTABLE = "ImmutableSettingChanged"
-    """Warning: a setting was changed that is fixed by now. Fix: set it back, or create the Service again, usually with
-    another address."""
+    """Warning: a setting was changed that is fixed by now. Fix: set it back, or create the Service again."""
     LOAD_BALANCER_LOST = "LoadBalancerLost"
-    """Warning: the load balancer was deleted in Harvester and is created again. Fix: none; the Service gets the same
-    address if Harvester allows it."""
+    """Warning: the load balancer was deleted in Harvester and is created again. Fix: none; the Service usually gets the
+    same address."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
-    """Warning: the address is not the requested one. Fix: in annotation `ip-pool`, name a pool that permits requests,
-    and create the Service again; or share the address of its Service."""
+    """Warning: the address is not the requested one. Fix: do what the message states: usually name a pool that permits
+    requests in annotation `ip-pool`, and create the Service again."""
     LOCAL_POLICY = "LocalTrafficPolicy"
     """Normal: with externalTrafficPolicy Local, kube-vip must elect a node for each Service: `kube-vip.runOn: all` and
     `kube-vip.env.svc_election: "true"` in the chart, with another version than v1.2.0 to v1.2.3."""
@@ -437,7 +435,7 @@ class Reason(StrEnum):
     `kube-vip.io/loadbalancerIPs` from manifests."""
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
     """Warning: a kubeconfig cannot be read any more, or its new content cannot be used. Fix: correct the Secret, or the
-    file in place. A file is loaded within two seconds, a Secret up to two minutes later."""
+    file in place. A file is loaded within seconds, a Secret usually within two minutes."""
     CREDENTIAL_RELOADED = "CredentialReloaded"
     """Normal: the kubeconfigs can be used again, or the process that reported the problem has ended."""
     NOT_ELECTED = "LeaderElectionDisabled"
@@ -446,7 +444,7 @@ class Reason(StrEnum):
     SINGLE_CONTROLLER = "SingleController"
     """Normal: what `LeaderElectionDisabled` reported has ended."""
     LEADER = "LeaderElection"
-    """Normal: this process became or stopped being the active one."""
+    """Normal: a process became or stopped being the active one."""
 
 
 SELF_REPORTS: Final[Mapping[Reason, Reason]] = {
@@ -479,8 +477,8 @@ class NodeReason(StrEnum):
     VM_AMBIGUOUS = "VMAmbiguous"
     """Warning: several VMs match the Node. Fix: distinguish them by UUID, host name or label, as the message states."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
-    """Warning: the VM is labeled for another cluster. Fix: correct the label `guestcluster.harvesterhci.io/name` in the
-    template of the VM, and on its instance."""
+    """Warning: the VM is labeled for another cluster. Fix: correct `--cluster-name`, or the label
+    `guestcluster.harvesterhci.io/name` in the template of the VM and on its instance."""
     VM_IDENTITY_MISMATCH = "VMIdentityMismatch"
     """Warning: the VM is, or can be, another machine. Fix: if it is the right one, delete the Node and restart its
     kubelet."""
@@ -504,7 +502,7 @@ class NodeReason(StrEnum):
     """Warning: the VM runs, but its kubelet does not report. Fix: check the kubelet and the network in the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
     """Warning: Harvester cannot be reached, rejects the credential, denies a permission, cannot list its VMs, or has
-    not listed them yet. Fix: check server, network and credential as the message states."""
+    not listed them yet. Fix: do what the message states."""
     NO_VM_NETWORK = "NoVMNetwork"
     """Warning: the VM has no interface in the network for node addresses. Fix: attach the VM to a VM network, or
     correct `--management-network`."""
@@ -521,11 +519,10 @@ class NodeReason(StrEnum):
     """Warning: none of the VM's addresses can become the InternalIP. Fix: correct `--node-ip-cidr`,
     `--management-network`, `--node-ip` or the address of the VM."""
     INVALID_ANNOTATION = "InvalidAnnotation"
-    """Warning: an annotation of the Node or its VM has an invalid value and is ignored. Fix: correct it; the message
-    has the value."""
+    """Warning: an annotation of the Node or its VM has an invalid value and is ignored. Fix: correct it."""
     NODE_IP_NOT_REPORTED = "NodeIPNotReported"
-    """Warning: the VM does not report the address of the kubelet. Fix: none if it ends after 60 s; otherwise correct
-    the address of the VM, `--node-ip` or `--management-network`."""
+    """Warning: the VM does not report the address of the kubelet. Fix: none if it ends soon; otherwise correct the
+    address of the VM, `--node-ip` or `--management-network`."""
     NODE_IP_IN_POD_NETWORK = "NodeIPInPodNetwork"
     """Warning: the address of the kubelet, or the InternalIP, is in Harvester's management (pod) network. Fix: set
     `--node-ip` to the VM's address in a VM network, and restart the kubelet."""

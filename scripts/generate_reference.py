@@ -81,13 +81,13 @@ def _tables(entries: list[tuple[str, dict[str, str]]], level: str) -> Iterator[s
 EVENTS = f"""\
 # Events and conditions
 
-The message of an Event has the cause and the fix of the case at hand. `harvester-load-balancer` is a Deployment in
-namespace `harvester-system` of Harvester.
+The message of an Event has the cause and usually the fix of the case at hand. `harvester-load-balancer` is a Deployment
+in namespace `harvester-system` of Harvester.
 
 ## Of a Service that is not ready
 
 These are reasons of Warnings, of the condition `{names.LOAD_BALANCER_READY}`, of `status`, `explain` and
-the metric `harvester_ccm_services_pending`. *Blocks*: only a user or an administrator can end it.
+the metric `harvester_ccm_services_pending`. *Blocks*: a user or an administrator must act.
 """
 OTHER_EVENTS = """\
 ## Other Warnings on Services
