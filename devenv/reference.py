@@ -24,9 +24,10 @@ CHART_FLAGS: Final = ROOT / "deploy" / "charts" / "harvester-cloud-provider" / "
 _FLAGS_HEAD = """\
 # Flags
 
-Flags have the form `--flag=value` or, unless true or false, `--flag value`. `--flag` alone means true. Durations have
-the form `1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists other than
-`--node-ip-cidr` are appended. The exit code after errors is 1, or 255 if the file of `--cloud-config` cannot be used.
+Flags have the form `--flag=value` or `--flag value`; those that are true or false only `--flag=value`, or `--flag` for
+true. Durations have the form `1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists
+other than `--node-ip-cidr` are appended. Wrong flags end with exit code 1, an unusable file of `--cloud-config` with
+255.
 """
 _METRICS_HEAD = """\
 # Metrics

@@ -145,15 +145,15 @@ class Permission(Struct, frozen=True):
 
 _POLLED: Final = "changes are noticed late: the list is read again every minute"
 _NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network wait for their device"
-_NOT_ANNOUNCED: Final = "kube-vip does not announce an address that was switched or changed"
+_NOT_ANNOUNCED: Final = "kube-vip 1.2 might not announce an address that was switched or changed"
 _NO_SLICES: Final = (
-    "it is not known why kube-vip does not announce a Service, and it does not announce a changed address"
+    "it is not known why kube-vip does not announce a Service, and kube-vip 1.2 might not announce a changed address"
 )
 _NO_OWNER: Final = "load balancers have no owner annotation, so clusters of one name share them and orphans stay"
 _NO_METRICS: Final = "no client can read /metrics of the controller"
-_NO_HOSTNAME: Final = "a Node is found only if its VM has the Node's name or system UUID"
+_NO_HOSTNAME: Final = "new Nodes are not found by host name"
 _STALE: Final = "load balancers are never kept up to date: address, owner, listeners, backends"
-_NO_LEASE: Final = "the controller waits for its Lease forever and does nothing"
+_NO_LEASE: Final = "the controller does nothing without its Lease"
 
 PERMISSIONS: Final = {
     HARVESTER: (

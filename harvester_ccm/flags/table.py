@@ -69,39 +69,39 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "chart sets both."),
     Flag("allow-harvester-change", types.SWITCH, "false", Group.SERVICES,
          "Create load balancers although Services have addresses and Harvester has no load balancer or VM of this "
-         "cluster. Services get new addresses. Set it once, after a move to another Harvester or namespace."),
+         "cluster. Services can get new addresses. Set it once, after a move to another Harvester or namespace."),
     Flag("shared-address-scope", types.one_of({scope: scope for scope in SharedAddressScope}), "cluster",
          Group.SERVICES,
          "Where the Services that share one address can be: in the whole cluster, as with the Go provider, or in one "
          "namespace."),
     Flag("announcer", types.one_of({announcer: announcer for announcer in Announcer}), "auto", Group.SERVICES,
          "Program that announces addresses in this cluster. With kube-vip, a Service on which kube-vip has not noted "
-         "its node is reported. With other, nothing is reported. auto is kube-vip for a Service on which kube-vip has "
+         "its node is reported. With other, no note is expected. auto is kube-vip for a Service on which kube-vip has "
          "written such a note again."),
     Flag("orphaned-load-balancer-policy", types.one_of({policy: policy for policy in OrphanPolicy}), "delete",
          Group.SERVICES,
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
     Flag("orphaned-load-balancer-resync-period",
          types.seconds_between(1, types.MAX_SECONDS, "a duration of at least 1s"), "10m", Group.SERVICES,
-         "Maximum time between two checks for orphaned load balancers, at least 1s. The first check is at start."),
+         "Maximum time between two checks for orphaned load balancers, at least 1s."),
     Flag("concurrent-node-syncs", types.WORKERS, "32", Group.NODES,
          "Number of Nodes that are reconciled at the same time."),
     Flag("disable-annotation-alpha-provided-ip-addr", types.SWITCH, "false", Group.NODES,
          f"Ignore the Node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}."),
     Flag("disable-hostname-lookup", types.SWITCH, "false", Group.NODES,
-         "Do not query guest agents for host names. The VM of a new Node must have the Node's name or system UUID."),
+         "Do not query guest agents for host names. New Nodes are then found by name or system UUID."),
     Flag("node-deletion-confirmations", types.between(2, 100), "3", Group.NODES,
          "Number of consecutive responses of Harvester that the VM does not exist before its Node is deleted, from 2 "
          "to 100."),
     Flag("node-exclude-ip-ranges", types.RANGES, "", Group.NODES,
-         "Addresses and CIDRs that are never an ExternalIP of a Node. Without --node-ip-cidr, one is an InternalIP "
-         "only if the kubelet names it, or the interface of the VM has no other."),
+         "Addresses and CIDRs that are never an ExternalIP of a Node and, without --node-ip-cidr, avoided as "
+         "InternalIP."),
     Flag("node-ip-cidr", types.NODE_RANGES, "", Group.NODES,
          "CIDRs or IP addresses, at most one for each IP family. The first address inside is the InternalIP of a new "
          "Node whose kubelet names none."),
     Flag("node-monitor-period", types.PERIOD, "5s", Group.NODES,
-         "Time until a problem of a Node causes an Event. A VM that is missing is requested again after twice this "
-         "time. The InternalIP is replaced when the VM has reported only others for twelve times this time."),
+         "Time until most problems of a Node cause an Event. Twice this time is between the requests that confirm a "
+         "missing VM. An InternalIP that the VM does not report can be replaced after twelve times this time."),
     Flag("node-status-update-frequency", types.PERIOD, "5m", Group.NODES,
          "Maximum time between two comparisons of a Node's addresses with its VM. A change of the VM "
          "triggers one."),

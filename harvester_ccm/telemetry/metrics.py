@@ -146,7 +146,7 @@ class Metrics:
         )
         self.credential_expiry = ReadMetric(
             "harvester_ccm_credential_expiry_timestamp_seconds",
-            "When the bearer token in use expires. Infinity if the token does not show it, and for credential plugins.",
+            "When the bearer token in use expires. Infinity if that is not known, as with certificates and plugins.",
             ("cluster",),
         )
         self.events_dropped = ReadMetric(
