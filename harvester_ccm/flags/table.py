@@ -80,7 +80,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          "written such a note again."),
     Flag("orphaned-load-balancer-policy", types.one_of({policy: policy for policy in OrphanPolicy}), "delete",
          Group.SERVICES,
-         "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
+         "Action for load balancers of this cluster that no Service uses: delete, report in the log, or off."),
     Flag("orphaned-load-balancer-resync-period",
          types.seconds_between(1, types.MAX_SECONDS, "a duration of at least 1s"), "10m", Group.SERVICES,
          "Maximum time between two checks for orphaned load balancers, at least 1s."),

@@ -106,7 +106,7 @@ class Metrics:
         self.load_balancers = ReadMetric(
             "harvester_ccm_load_balancers",
             "Load balancers of this cluster in Harvester. State is ready, pending (no address yet), unhealthy (an "
-            "address, but not ready), deleting, or orphaned (its Service does not exist).",
+            "address, but not ready), deleting, or orphaned (no Service uses it).",
             ("state", "ipam", "workload_type"),
         )
         self.services = ReadMetric("harvester_ccm_services", "Services that this controller manages.")
@@ -125,7 +125,7 @@ class Metrics:
         )
         self.orphans_deleted = ReadMetric(
             "harvester_ccm_orphaned_load_balancers_deleted_total",
-            "Deletions of load balancers whose Service no longer existed.",
+            "Deletions of orphaned load balancers.",
         )
         self.nodes_pending = ReadMetric(
             "harvester_ccm_nodes_pending", "Nodes that are not initialized, by reason.", ("reason",)
