@@ -359,7 +359,8 @@ class Reason(StrEnum):
     """Warning: Harvester is still deleting the old load balancer, or that of an earlier Service of this name. Fix:
     wait; after a minute, check its finalizers, and `harvester-load-balancer`."""
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
-    """Warning: no load balancer of Harvester can serve the Service. Fix: change the Service as the message states."""
+    """Warning: the load balancer that the Service requests cannot serve it. Fix: change the Service as the message
+    states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"
     """Warning: the value of an annotation, or of `spec.loadBalancerIP`, cannot be used. Fix: correct it as the message
     states."""
@@ -369,8 +370,8 @@ class Reason(StrEnum):
     SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
     """Warning: the primary has no address from Harvester or DHCP yet. Fix: see the Events of the primary."""
     ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
-    """Warning: Harvester did not allocate the address of the Service, or allocated it twice. Fix: do what the message
-    states."""
+    """Warning: Harvester did not allocate the address of the Service, or allocated it to another one. Fix: do what the
+    message states."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy", "a node that takes traffic"
     """Warning: no Node gets traffic from Harvester's load balancer. Fix: check what the message states: labels, pods,
     or the network between Harvester's hosts and the Nodes."""
