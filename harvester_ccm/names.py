@@ -358,7 +358,7 @@ class Reason(StrEnum):
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
     """Warning: Harvester is still deleting the old load balancer, or that of an earlier Service of this name. Fix:
     wait; after a minute, check its finalizers, and `harvester-load-balancer`."""
-    UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
+    UNSUPPORTED = "Unsupported", "a change of the Service: as it is, the load balancer that it requests cannot serve it"
     """Warning: the load balancer that the Service requests cannot serve it. Fix: change the Service as the message
     states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"

@@ -200,7 +200,7 @@ def fixed_token(source: TokenSource) -> str | None:
 def certificate_end(pem: bytes) -> datetime | None:
     """Return when a client certificate expires; None for none, or for one that cannot be read.
 
-    The library is loaded here: the running program needs it only if a server rejects a certificate.
+    The library is loaded here: without a client certificate, the running program does not need it.
     """
     if not pem:
         return None

@@ -27,7 +27,7 @@ from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import CredentialError
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.tokens import token_claims
+from harvester_ccm.kube.tokens import certificate_end, token_claims
 from harvester_ccm.kube.workqueue import WorkQueue
 
 Labels = tuple[str, ...]
@@ -146,7 +146,7 @@ class Metrics:
         )
         self.credential_expiry = ReadMetric(
             "harvester_ccm_credential_expiry_timestamp_seconds",
-            "When the bearer token in use expires. Infinity if that is not known, as with certificates and plugins.",
+            "When the bearer token or client certificate in use expires. Infinity if that is not known.",
             ("cluster",),
         )
         self.events_dropped = ReadMetric(
@@ -284,11 +284,11 @@ def _last_contact(caches: Sequence[Informer[Any]]) -> float:
 
 
 def _expiry(client: ApiClient) -> float:
-    """Return the time at which a client's token expires, in seconds since the epoch; infinity if it is not known."""
+    """Return when the token or the certificate in use expires, in seconds since the epoch; infinity if unknown."""
+    credentials = client.credentials
     try:
-        end, _account = token_claims(client.credentials.token.get())
+        end, _account = token_claims(credentials.token.get())
     except CredentialError:
         return math.inf
-    if end is None:
-        return math.inf
-    return end.timestamp()
+    end = end or certificate_end(credentials.certificate)
+    return math.inf if end is None else end.timestamp()

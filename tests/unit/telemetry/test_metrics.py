@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from devenv.pki import VALID_FOR, Authority
 from devenv.reference import described_metrics, metrics_page
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.errors import Answer, Conflict, CredentialError, Unreachable
 from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.tokens import TokenSource
@@ -82,6 +85,17 @@ async def test_expiry_is_infinite_for_tokens_that_do_not_contain_it() -> None:
     shown = samples(telemetry)["harvester_ccm_credential_expiry_timestamp_seconds"]
     unknown = {(("cluster", name),): float("inf") for name in ("guest", "opaque", "plugin")}
     assert shown == {(("cluster", "harvester"),): 1800000000.0, **unknown}
+
+
+async def test_expiry_is_that_of_the_client_certificate_without_a_token(tmp_path: Path) -> None:
+    client = Authority("test", tmp_path).issue_client("me", "me")
+    credentials = Credentials(
+        "https://127.0.0.1:1", "", None, TokenSource(None), certificate=client.certificate.read_bytes()
+    )
+    telemetry = Telemetry("1")
+    telemetry.follow_clients(ApiClient(credentials, cluster="harvester"))
+    shown = samples(telemetry)["harvester_ccm_credential_expiry_timestamp_seconds"]
+    assert shown[(("cluster", "harvester"),)] == pytest.approx(time.time() + VALID_FOR.total_seconds(), abs=60)
 
 
 async def test_last_contact_with_harvester_is_read_at_each_scrape() -> None:

@@ -94,9 +94,11 @@ def _explained(desired: Desired, verdict: Ready, event: EventMessage) -> Desired
 def _ignored(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
     """A user has made kube-vip ignore the Service: after the announcement, kube-vip goes on until it restarts.
 
-    Without one, it requests no lease from DHCP either.
+    Without one, it requests no lease from DHCP either. Where another program announces, nothing of this matters.
     """
     verdict = desired.verdict
+    if snapshot.cluster.announcer is Announcer.OTHER:
+        return desired
     if isinstance(verdict, NotReady) and (step.has_receipt or verdict.reason is not Reason.DHCP_LEASE_PENDING):
         return desired
     meta = snapshot.service.metadata

@@ -154,6 +154,7 @@ CASES: Final[dict[str, Case]] = {
     "adopted, not noted, kube-vip, an endpoint": Case(ADOPTED, reading=Reading.EXIST),
     "adopted, not noted, announcer not known": Case(ADOPTED, CLUSTER, Reading.EXIST),
     "a user has it ignored": Case(published(more={KUBE_VIP_IGNORE: "true"})),
+    "a user has it ignored, another announcer": Case(published(more={KUBE_VIP_IGNORE: "true"}), OTHER),
     "a user has it ignored, noted": Case(published(more={**NOTED, KUBE_VIP_IGNORE: "true"})),
     "policy Local": Case(
         published(Step.PUBLISHED, again=False, spec=LOCAL),
