@@ -312,7 +312,8 @@ class Reason(StrEnum):
     """Warning: Harvester cannot allocate an address; the message has Harvester's words. Fix: follow them; otherwise see
     the log of `harvester-load-balancer`."""
     ADDRESS_IN_USE = "AddressInUse", "its address, which something else has"
-    """Warning: something else has the requested address, or a Node, an API server or the cluster has the allocated one.
+    """Warning: something else has the requested address, or the allocated one is that of a Node, an API server or the
+    cluster.
     Fix: wait or request another address; for an allocated one, do what the message states."""
     DHCP_LEASE_PENDING = (
         "DHCPLeasePending",
