@@ -43,8 +43,9 @@ class _Explanation(Struct, frozen=True):
     command: str = ""
 
 
+_NO_RUNNING_BACKEND: Final = "no running backend servers"
 _NO_BACKENDS: Final = {
-    "no running backend servers": _Explanation(
+    _NO_RUNNING_BACKEND: _Explanation(
         "no VM of this cluster has label harvesterhci.io/vmName with a name of its nodes",
         "Add it to the template labels of the VMs and restart them",
     ),
@@ -67,11 +68,12 @@ _NO_BACKEND_LISTED: Final = EventMessage(
 )
 
 
-def backends_warning(load_balancer: LoadBalancer) -> EventMessage | None:
+def backends_warning(load_balancer: LoadBalancer, *, is_labelled: bool = False) -> EventMessage | None:
     """Return the Warning about a VM load balancer without any usable backend, or None.
 
     It is in the Ready condition; up to Harvester 1.3, only an empty list of backends shows it. The state of single
-    backends is not in the object.
+    backends is not in the object. ``is_labelled``: Harvester finds one by its label. If it reports none, it has not
+    processed the present backends yet.
     """
     condition = load_balancer.ready
     if condition is None:
@@ -79,7 +81,8 @@ def backends_warning(load_balancer: LoadBalancer) -> EventMessage | None:
     if condition.status == "True":
         return None if load_balancer.backends else _NO_BACKEND_LISTED
     for words, explanation in _NO_BACKENDS.items():
-        if words in condition.message:
+        is_of_earlier_backends = is_labelled and words == _NO_RUNNING_BACKEND
+        if words in condition.message and not is_of_earlier_backends:
             cause = f"Harvester sends no traffic to the nodes: {explanation.cause}"
             answer = f"Harvester: {condition.message}"
             return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, cause, explanation.remedy, answer=answer)

@@ -14,7 +14,14 @@ from msgspec import Struct, field
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Service, special_use
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import ANNOUNCED_AS, DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    DHCP_ADDRESS,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    SERVICE_FINALIZER,
+    VM_NAME,
+)
 from harvester_ccm.netip import address_in
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation.state import Allocation, read_allocation
@@ -103,6 +110,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Its annotations and fields."""
     backends: Backends
     """The nodes that may get traffic."""
+    has_labelled_backend: bool = False
+    """Whether one of them runs with the label by which Harvester finds it; only looked up for VM load balancers."""
     other_load_balancers: tuple[LoadBalancer, ...] = ()
     """Load balancers of other Services with an address of this Service, or of its load balancers."""
     pool_rights: PoolRights = PoolRights()
@@ -305,6 +314,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
             secondary for secondary in store.services.by_index(BY_PRIMARY, key) if secondary.metadata.key != key
         ),
         backends=store.backends,
+        has_labelled_backend=_has_labelled_backend(store, match.load_balancer),
         network_devices=_network_devices(store),
         last_announced_at=store.last_announced_at,
         harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
@@ -312,6 +322,14 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         machines_problem=_machines_problem(store),
         harvester_check=_harvester_check(store, cluster, match, request),
     )
+
+
+def _has_labelled_backend(store: ServiceStore, load_balancer: LoadBalancer | None) -> bool:
+    """Return whether a backend of a VM load balancer runs and has its label."""
+    backends = store.backends
+    if not backends or load_balancer is None or load_balancer.spec.workload_type != "vm":
+        return False
+    return any(vmi.metadata.label(VM_NAME) in backends for vmi in store.vmis.all() if not vmi.metadata.deleting)
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:

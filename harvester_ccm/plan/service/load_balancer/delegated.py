@@ -83,13 +83,17 @@ def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     conflict = allocated_twice(snapshot, load_balancer)
     if conflict is not None and has_older_twin(snapshot, load_balancer):
         return not_ready(conflict, snapshot)
-    warning = backends_warning(load_balancer)
+    warning = _backends_warning(snapshot, load_balancer)
     if warning is not None and _seconds_of_first_checks(snapshot, load_balancer) is None:
         return not_ready(warning, snapshot)
     refused = refused_ports_warning(snapshot.service, ports_left_out(snapshot))
     if refused is not None:
         return not_ready(refused, snapshot)
     return Ready((load_balancer.address,), _ready_message(snapshot, load_balancer))
+
+
+def _backends_warning(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage | None:
+    return backends_warning(load_balancer, is_labelled=snapshot.has_labelled_backend)
 
 
 def _ready_message(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> str:
@@ -102,7 +106,7 @@ def _ready_message(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> st
     allocation = snapshot.allocation
     if reported is None or reported.status == "True":
         return message
-    if backends_warning(load_balancer) is not None or allocation.stage is not Stage.FAILED:
+    if _backends_warning(snapshot, load_balancer) is not None or allocation.stage is not Stage.FAILED:
         return message
     return f"{message}. Harvester reports: {sanitize(allocation.message)}"
 
@@ -112,7 +116,7 @@ def _seconds_of_first_checks(snapshot: ServiceSnapshot, load_balancer: LoadBalan
 
     A load balancer is not called unhealthy before its first checks are over, nor after a restart of this controller.
     """
-    if snapshot.backends == () or backends_warning(load_balancer) is None:
+    if snapshot.backends == () or _backends_warning(snapshot, load_balancer) is None:
         return None
     check = load_balancer.spec.health_check
     needed = FIRST_CHECKS_SECONDS

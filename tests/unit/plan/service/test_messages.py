@@ -1,11 +1,12 @@
 """Responses of servers, and the Events, reasons and remedies that they result in."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.kube.errors import (
     Answer,
     BadRequest,
@@ -25,8 +26,9 @@ from harvester_ccm.kube.errors import (
     VersionNotServed,
     error_from_response,
 )
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
-from harvester_ccm.names import Reason
+from harvester_ccm.names import VM_NAME, Reason
 from harvester_ccm.plan.service.messages import (
     LASTING_CONFLICT,
     REPORTED_FAILURES,
@@ -39,9 +41,14 @@ from harvester_ccm.plan.service.messages import (
     label_vm_command,
     remedy_of_rejection,
 )
-from tests.support.builders import CLUSTER, VM_SPEC, allocated, marked, service
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.plan import plan_service
+from harvester_ccm.plan.service.snapshot import ServiceState, observe
+from tests.support.builders import CLUSTER, DELETED_AT, VM_SPEC, allocated, listed_store, marked, service
 from tests.support.memory_server import refused
+from tests.support.node_objects import instance
 from tests.unit.plan.service.outcomes import differing
+from tests.unit.plan.service.snapshots import BACKENDS as BACKEND_VMS
 from tests.unit.plan.service.snapshots import HOSTED, messages, plan
 
 BALANCER: Final = "-n vms loadbalancers.loadbalancer.harvesterhci.io demo-default-web-1"
@@ -155,6 +162,32 @@ def test_backends_without_traffic_are_reported(message: str, text: str) -> None:
     warnings = messages(plan(HOSTED, allocated(spec=VM_SPEC, message=message), waited=60.0), Reason.BACKENDS_UNHEALTHY)
     assert len(warnings) == bool(text)
     assert all(text in warning and warning.endswith(f"Harvester: {message}") for warning in warnings)
+
+
+def running(name: str, **fields: Any) -> ClusterStore:
+    """Return a store in which a VM load balancer finds no VM, although one runs that is labelled with this name."""
+    found = allocated(spec=VM_SPEC, message="no running backend servers")
+    store = listed_store([HOSTED], [found], BACKEND_VMS)
+    vmi = instance(labels={VM_NAME: name})
+    vmi = replace(vmi, metadata=replace(vmi.metadata, **fields))
+    store.vmis = Store([vmi], {})
+    return store
+
+
+RUNNING: dict[str, tuple[ClusterStore, int]] = {
+    "a backend: the report is of earlier backends": (running("vm-1"), 0),
+    "a backend that stops": (running("vm-1", deletion_timestamp=DELETED_AT), 1),
+    "another VM": (running("vm-9"), 1),
+}
+
+
+@pytest.mark.parametrize(("store", "warnings"), RUNNING.values(), ids=RUNNING.keys())
+def test_label_is_missing_only_if_no_backend_has_it(store: ClusterStore, warnings: int) -> None:
+    state = ServiceState(phase=Phase.ANNOUNCED_BY_HARVESTER)
+    planned = plan_service(replace(observe(store, HOSTED, CLUSTER), remembered=state, now=60.0))
+    assert len(messages(planned, Reason.BACKENDS_UNHEALTHY)) == warnings
+    assert planned.condition is not None
+    assert planned.condition.message.endswith("no running backend servers")
 
 
 def test_missing_backends_are_reported_although_the_condition_does_not_tell() -> None:
