@@ -10,6 +10,7 @@ code 1.
 """
 
 import asyncio
+import shlex
 import signal
 import socket
 import uuid
@@ -48,7 +49,7 @@ from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.reload import CredentialReloader, warn_if_insecure
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.names import LEASE_HOLDER, PROGRAM, Reason
+from harvester_ccm.names import LEASE_FLAGS, LEASE_HOLDER, PROGRAM, Reason
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck, check_harvester
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -162,7 +163,10 @@ class Application:
             identity=identity,
             times=LeaseTimes(election.lease_duration, election.renew_deadline, election.retry_period),
         )
-        self._elector.annotations = {LEASE_HOLDER: holder_mark(f"{PROGRAM}/{__version__}", identity)}
+        self._elector.annotations = {
+            LEASE_HOLDER: holder_mark(f"{PROGRAM}/{__version__}", identity),
+            LEASE_FLAGS: shlex.join(settings.flags),
+        }
         self._elector.on_change = self._emit_leadership
         self._reloaders = reloaders
         for reloader in reloaders:

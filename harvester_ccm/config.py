@@ -187,5 +187,7 @@ class Settings(Struct, frozen=True):
     logging: LoggingSettings
     controllers: frozenset[str]
     """Names out of ``CONTROLLERS`` that are on, without the route controller."""
+    flags: tuple[str, ...] = ()
+    """The flags that were given and that do not depend on the machine, as on a command line."""
     warnings: tuple[str, ...] = ()
     """Messages about questionable values."""

@@ -201,6 +201,9 @@ are created with it, which saves Harvester a write."""
 LEASE_HOLDER: Final = PREFIX + "holder"
 """Lease annotation, set and read by this controller: program with its version, and the holder's identity. Which program
 holds the Lease."""
+LEASE_FLAGS: Final = PREFIX + "flags"
+"""Lease annotation, set and read by this controller: flags. Those of the holder that say what it does, for commands
+outside of its pod."""
 
 # Nodes, virtual machines.
 UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -307,7 +310,8 @@ class Reason(StrEnum):
     """Warning: no ready IP pool fits the Service, or has the requested name. Fix: create a pool as the message states,
     or name one in annotation `ip-pool`."""
     POOL_EXHAUSTED = "PoolExhausted", "a free address in the IP pool"
-    """Warning: the IP pool has no free address. Fix: add a range to the pool, or delete Services that use it."""
+    """Warning: the IP pool has no free address. Fix: add a range to the pool, delete Services that use it, or with
+    `harvester-ccm cleanup` the load balancers of a cluster that no longer exists."""
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
     """Warning: Harvester cannot allocate an address; the message has Harvester's words. Fix: follow them; otherwise see
     the log of `harvester-load-balancer`."""

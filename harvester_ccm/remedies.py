@@ -123,9 +123,7 @@ def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
             return (
                 "Correct the server: https://HARVESTER-VIP:6443 without a path; one such as /k8s/clusters is Rancher's"
             )
-        if error.account_namespace and error.account_namespace != error.namespace:
-            return _other_namespace(error.account_namespace, error.namespace)
-        hint = rbac_hint(error.namespace)
+        hint = rbac_hint(error.namespace, error.account_namespace)
         return f"{hint[0].upper()}{hint[1:]}"
     return _by_class(_REMEDIES, error)
 
@@ -147,7 +145,7 @@ def _by_class(texts: dict[type[KubeError], str], error: KubeError) -> str:
 def _other_namespace(of_account: str, of_context: str) -> str:
     """Return what to do if the account and the context have different namespaces: usually one of them is wrong."""
     return (
-        f"The credential is an account of namespace {of_account}, and the context of the cloud-config names namespace "
+        f"the credential is an account of namespace {of_account}, and the context of the cloud-config names namespace "
         f"{of_context}. If the VMs of this cluster are in {of_account}, set the namespace of the context to "
         f"{of_account}. If they are in {of_context}, make the cloud-config again with generate_addon.sh CLUSTER "
         f"{of_context}"
@@ -206,12 +204,16 @@ def guest_rbac_hint(resource: str = "") -> str:
     )
 
 
-def rbac_hint(namespace: str) -> str:
+def rbac_hint(namespace: str, of_account: str = "") -> str:
     """Return how to grant the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
+
+    ``of_account`` is the namespace of the ServiceAccount, if it is one.
 
     >>> rbac_hint("vms")[:72]
     'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
     """
+    if of_account not in ("", namespace):
+        return _other_namespace(of_account, namespace)
     where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
     return (
         f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does. If it is "

@@ -7,6 +7,7 @@ what happens after an address was published, and when the credentials end.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -116,13 +117,22 @@ _POOL_NETWORK_FIX: Final = (
     "Set --management-network={network}, or name a pool of that network in annotation "
     f"{IP_POOL}; then delete the Service and create it again"
 )
+_SAME_NAME_FIX: Final = (
+    "If that cluster exists, give one of the two another --cluster-name. If this cluster was restored and took its "
+    "place, explain svc/NAME prints the command that adopts the load balancer of a Service. If it no longer exists, "
+    "cleanup --cluster-uid deletes what it left"
+)
+_SAME_UID_FIX: Final = (
+    "If this cluster had that name, start the controller with --former-cluster-names=NAME: it keeps those of its "
+    "Services and deletes the others. If a clone of this cluster has that name, they are right"
+)
 NO_ENDPOINT: Final = "The Service has no endpoint any more, and since version 1.2 kube-vip withdraws the address then"
 _UNSERVED: Final = "None of its endpoints is ready, so nothing answers at the address"
 _UNSERVED_FIX: Final = "Check its Pods: readiness probe, log and events"
 NO_ENDPOINT_FIX: Final = "Check its Pods and its selector, or without a selector its EndpointSlice"
 
 
-class Seen(Struct, frozen=True):
+class CheckInputs(Struct, frozen=True, dict=True):
     """What the checks look at."""
 
     store: ClusterStore
@@ -130,6 +140,12 @@ class Seen(Struct, frozen=True):
     clients: Sequence[ApiClient]
     """Those of both clusters."""
     nodes: Sequence[PlannedNode]
+
+    @cached_property
+    def vms(self) -> dict[str, VM]:
+        """The VM of each Node whose VM is known, by the name of the Node."""
+        found = {node.metadata.name: find_vm(self.store, node).vm for node in self.store.nodes.all()}
+        return {name: vm for name, vm in found.items() if vm is not None}
 
 
 class Fault(Struct, frozen=True):
@@ -146,27 +162,22 @@ class Fault(Struct, frozen=True):
     namespace: str = ""
     """That of the Service that it is about; empty if it is about none."""
 
-    @property
-    def text(self) -> str:
-        """Cause and fix as one text."""
-        return ". ".join(filter(None, (self.cause, self.fix)))
-
 
 class Check(Struct, frozen=True):
     """A row of the table."""
 
     reason: str
     """What the faults are called."""
-    find: Callable[[Seen], Iterator[Fault]]
+    find: Callable[[CheckInputs], Iterator[Fault]]
     is_about_services: bool = True
     """Whether the Service controller has to be enabled for it."""
     is_hint: bool = False
     """Whether another program wrote what it goes by: a note of ``status``, never a problem."""
 
 
-def _orphans(seen: Seen) -> Iterator[Fault]:
+def _orphans(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield load balancers of this cluster without a Service."""
-    store = seen.store
+    store = inputs.store
     for load_balancer in store.load_balancers.all():
         if not is_orphan(load_balancer, service_of(load_balancer, store.services), store.cluster):
             continue
@@ -183,18 +194,18 @@ def _of_load_balancer(
     return Fault(name, cause, fix, state, since, namespace=service_key(load_balancer).partition("/")[0])
 
 
-def _node_addresses(seen: Seen) -> Iterator[Fault]:
+def _node_addresses(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the managed Services that show the address of a Node which no load balancer has.
 
     kube-vip takes such an address for one that it must announce, and can remove it from the device of the node.
     """
-    nodes = _nodes_by_address(seen.store)
-    for service in seen.store.services.all():
+    nodes = _nodes_by_address(inputs.store)
+    for service in inputs.store.services.all():
         shown = [address for address in service.addresses if address in nodes]
-        if not shown or not is_in_scope(service, seen.store.cluster):
+        if not shown or not is_in_scope(service, inputs.store.cluster):
             continue
         for address in shown:
-            if not seen.store.load_balancers.by_index(VIRTUAL_IP, address):
+            if not inputs.store.load_balancers.by_index(VIRTUAL_IP, address):
                 names = abbreviate(nodes[address])
                 cause = f"Address {address} in the status is that of Node {names}, and no load balancer has it"
                 yield _of_service(service, cause, _NODE_ADDRESS_FIX)
@@ -210,14 +221,14 @@ def _nodes_by_address(store: ClusterStore) -> dict[str, list[str]]:
     return {address: sorted(those) for address, those in names.items()}
 
 
-def _left_addresses(seen: Seen) -> Iterator[Fault]:
+def _left_addresses(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the addresses on the VMs of Nodes that nobody has, and those of Services on several VMs.
 
     A kube-vip that is killed or panics leaves the addresses that it announced on its node, also after their Services
     are deleted. Harvester can allocate such an address again, and then two nodes answer for it. The guest agents of the
     VMs report the addresses, up to a minute late.
     """
-    store = seen.store
+    store = inputs.store
     own = {entry.address for node in store.nodes.all() for entry in node.status.addresses} | store.api_servers
     of_services = {address for service in store.services.all() for address in service.addresses}
     unknown: list[str] = []
@@ -254,10 +265,10 @@ def _of_service(service: Service, cause: str, fix: str) -> Fault:
     return Fault(f"Service {service.metadata.key}", cause, fix, namespace=service.metadata.namespace)
 
 
-def _labels_as_settings(seen: Seen) -> Iterator[Fault]:
+def _labels_as_settings(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Services with a setting of this controller as a label, where nothing reads it."""
-    for service in seen.store.services.all():
-        if service.spec.type != "LoadBalancer" or not is_in_scope(service, seen.store.cluster):
+    for service in inputs.store.services.all():
+        if service.spec.type != "LoadBalancer" or not is_in_scope(service, inputs.store.cluster):
             continue
         meta = service.metadata
         keys = [key for key in _SETTINGS if meta.label(key) is not None and meta.annotation(key) is None]
@@ -266,11 +277,11 @@ def _labels_as_settings(seen: Seen) -> Iterator[Fault]:
             yield _of_service(service, cause, "Settings are annotations: write them there, and remove the labels")
 
 
-def _repeated_addresses(seen: Seen) -> Iterator[Fault]:
+def _repeated_addresses(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Services that show one address, if this controller serves one of them and none shares it."""
-    for address, services in _services_by_address(seen.store).items():
-        has_own = any(is_in_scope(service, seen.store.cluster) for service in services)
-        load_balancers = list(seen.store.load_balancers.by_index(VIRTUAL_IP, address))
+    for address, services in _services_by_address(inputs.store).items():
+        has_own = any(is_in_scope(service, inputs.store.cluster) for service in services)
+        load_balancers = list(inputs.store.load_balancers.by_index(VIRTUAL_IP, address))
         # The plans say that Harvester has allocated an address twice.
         if len(services) == 1 or not has_own or len(load_balancers) > 1:
             continue
@@ -295,31 +306,34 @@ def _services_by_address(store: ClusterStore) -> dict[str, list[Service]]:
     return services
 
 
-def _other_owners(seen: Seen) -> Iterator[Fault]:
-    """Yield the load balancers with the name of this cluster and the UID of another one, as one fault."""
-    cluster = seen.store.cluster
-    others = [
-        load_balancer.metadata.name
-        for load_balancer in seen.store.load_balancers.all()
-        if load_balancer.metadata.label(LB_CLUSTER) == cluster.name and mark_of(load_balancer, cluster) is Mark.FOREIGN
-    ]
-    if others:
-        cause = (
-            f"Load balancers in Harvester have this name and the UID of another cluster: {abbreviate(sorted(others))}"
-        )
-        fix = (
-            "If that cluster exists, give one of the two another --cluster-name. If this cluster was restored and took "
-            "its place, explain svc/NAME prints the command that adopts the load balancer of a Service. If it no "
-            "longer exists, cleanup --cluster-uid deletes what it left"
-        )
-        yield Fault(f"Cluster {cluster.name}", cause, fix, State.NONE)
+def _other_owners(inputs: CheckInputs) -> Iterator[Fault]:
+    """Yield the load balancers with the name of this cluster and the UID of another one, and vice versa."""
+    cluster = inputs.store.cluster
+    with_name: list[str] = []
+    with_uid: list[str] = []
+    for load_balancer in inputs.store.load_balancers.all():
+        name = load_balancer.metadata.name
+        label = load_balancer.metadata.label(LB_CLUSTER) or ""
+        mark = mark_of(load_balancer, cluster)
+        if label == cluster.name and mark is Mark.FOREIGN:
+            with_name.append(name)
+        elif label not in ("", *cluster.names) and mark is Mark.OURS:
+            with_uid.append(f"{name} ({label})")
+    if with_name:
+        others = abbreviate(sorted(with_name))
+        cause = f"Load balancers in Harvester have this name and the UID of another cluster: {others}"
+        yield Fault(f"Cluster {cluster.name}", cause, _SAME_NAME_FIX, State.NONE)
+    if with_uid:
+        others = abbreviate(sorted(with_uid))
+        cause = f"Load balancers in Harvester have the UID of this cluster and another cluster name: {others}"
+        yield Fault(f"Cluster {cluster.name}", cause, _SAME_UID_FIX, State.NONE)
 
 
-def _other_leases(seen: Seen) -> Iterator[Fault]:
+def _other_leases(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the other Leases that this program holds: two controllers with two Leases write at the same time."""
-    for lease in seen.store.leases:
-        age = seconds_between(lease.spec.renew_time, seen.store.taken)
-        if lease.metadata.name == seen.settings.leader_election.name or age is None or abs(age) > HELD_SECONDS:
+    for lease in inputs.store.leases:
+        age = seconds_between(lease.spec.renew_time, inputs.store.taken)
+        if lease.metadata.name == inputs.settings.leader_election.name or age is None or abs(age) > HELD_SECONDS:
             continue
         if program_of_holder(lease, LEASE_HOLDER):
             cause = f"{lease.spec.holder_identity} holds this Lease, so a second controller writes at the same time"
@@ -330,12 +344,12 @@ def _other_leases(seen: Seen) -> Iterator[Fault]:
             yield Fault(f"Lease {lease.metadata.key}", cause, fix, State.NONE)
 
 
-def _silent_kube_vip(seen: Seen) -> str:
+def _silent_kube_vip(inputs: CheckInputs) -> str:
     """Return the node that holds the Lease of kube-vip and does not renew it, by the clocks of other holders.
 
     kube-vip elects a node for each Service instead if it is told to; then this Lease is an old one.
     """
-    leases = {lease.metadata.name: lease.spec for lease in seen.store.leases}
+    leases = {lease.metadata.name: lease.spec for lease in inputs.store.leases}
     held = leases.get(KUBE_VIP_LOCK)
     if held is None or any(name.startswith("kubevip-") for name in leases):
         return ""
@@ -344,17 +358,17 @@ def _silent_kube_vip(seen: Seen) -> str:
     return held.holder_identity or "" if age is not None and age > HELD_SECONDS else ""
 
 
-def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
+def _announcing_nodes(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Services whose announcing node, as kube-vip noted it, does not exist or is not Ready."""
-    if not len(seen.store.nodes):
+    if not len(inputs.store.nodes):
         # As in the demo: kube-vip runs somewhere else.
         return
-    silent = _silent_kube_vip(seen)
-    for service in seen.store.services.all():
-        name = _announcing_node(service, seen.store.cluster)
+    silent = _silent_kube_vip(inputs)
+    for service in inputs.store.services.all():
+        name = _announcing_node(service, inputs.store.cluster)
         if not name:
             continue
-        node = seen.store.nodes.get(name) or _node_with_hostname(seen.store, name)
+        node = inputs.store.nodes.get(name) or _node_with_hostname(inputs.store, name)
         if node is None:
             what = "that Node does not exist"
         elif node.ready != "True":
@@ -373,15 +387,12 @@ def _announcing_nodes(seen: Seen) -> Iterator[Fault]:
 
 def _node_with_hostname(store: ClusterStore, name: str) -> Node | None:
     """Return the Node with this host name, which old versions of kube-vip note; None without one."""
-    for node in store.nodes.all():
-        if node.has_address("Hostname", name):
-            return node
-    return None
+    return next((node for node in store.nodes.all() if node.has_address("Hostname", name)), None)
 
 
-def _without_endpoint(seen: Seen) -> Iterator[Fault]:
+def _without_endpoint(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Services that a node announced, and that have no endpoint any more; those that none did have a plan."""
-    store = seen.store
+    store = inputs.store
     for service in store.services.all():
         endpoints = store.endpoints.get(service.metadata.key)
         is_missing = endpoints is not None and endpoints.reading is Reading.MISSING
@@ -399,22 +410,10 @@ def _announcing_node(service: Service, cluster: ClusterIdentity) -> str:
     return note.node if note.status and note.read_address and not note.is_held else ""
 
 
-def _nodes_with_vms(store: ClusterStore) -> Iterator[tuple[Node, VM]]:
-    """Yield the Nodes whose VM is known, with the VM."""
-    for node in store.nodes.all():
-        vm = find_vm(store, node).vm
-        if vm is not None:
-            yield node, vm
-
-
-def _keys_of_node_vms(store: ClusterStore) -> set[str]:
-    return {vm.object.metadata.key for _, vm in _nodes_with_vms(store)}
-
-
-def _cluster_names(seen: Seen) -> Iterator[Fault]:
+def _cluster_names(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the cluster name if the VMs of the Nodes have the label of another cluster, and none has this one."""
-    name = seen.store.cluster.name
-    labels = {vm.cluster_label for _, vm in _nodes_with_vms(seen.store)} - {""}
+    name = inputs.store.cluster.name
+    labels = {vm.cluster_label for vm in inputs.vms.values()} - {""}
     if not labels or name in labels:
         return
     others = sorted(labels)
@@ -426,18 +425,18 @@ def _cluster_names(seen: Seen) -> Iterator[Fault]:
     yield Fault(f"Cluster {name}", cause, fix, State.NONE)
 
 
-def _guessed_networks(seen: Seen) -> Iterator[Fault]:
+def _guessed_networks(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Nodes whose network is a guess, whose Event is emitted only once for each."""
-    for node, plan, _ in seen.nodes:
+    for node, plan, _ in inputs.nodes:
         for event in plan.addresses.events:
             if event.reason is NodeReason.NETWORK_DEFAULTED:
                 yield Fault(f"Node {node.metadata.name}", event.prose, "", State.NONE)
 
 
-def _of_other_vms(seen: Seen) -> Iterator[Fault]:
+def _of_other_vms(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the load balancers with the address of a VM that is no Node; one of a Node is not published at all."""
-    store = seen.store
-    nodes = _keys_of_node_vms(store)
+    store = inputs.store
+    nodes = {vm.object.metadata.key for vm in inputs.vms.values()}
     others = (instance for instance in store.vmis.all() if instance.metadata.key not in nodes)
     found = (
         (instance.metadata.name, address)
@@ -452,10 +451,10 @@ def _of_other_vms(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, fix)
 
 
-def _vms_without_node(seen: Seen) -> Iterator[Fault]:
+def _vms_without_node(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the VMs that are labelled for this cluster and have run for a while, and that are no Node."""
-    store = seen.store
-    nodes = _keys_of_node_vms(store)
+    store = inputs.store
+    nodes = {vm.object.metadata.key for vm in inputs.vms.values()}
     for vm in all_vms(store):
         if vm.membership is not Membership.OWN or vm.object.metadata.key in nodes:
             continue
@@ -465,9 +464,9 @@ def _vms_without_node(seen: Seen) -> Iterator[Fault]:
             yield Fault(f"VM {vm.name}", _NO_NODE, _NO_NODE_FIX, State.NONE)
 
 
-def _inside_cluster(seen: Seen) -> Iterator[Fault]:
+def _inside_cluster(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the IP pools with an address inside a network of this cluster, for which the nodes have routes or rules."""
-    store = seen.store
+    store = inputs.store
     cluster_ips = (address for service in store.services.all() for address in service.spec.cluster_ips)
     services = ipv4_ranges(store.service_cidrs) or common_network(cluster_ips)
     pods = common_network(text for node in store.nodes.all() for text in node.spec.pod_cidrs)
@@ -488,20 +487,21 @@ def _allocated_inside(store: ClusterStore, networks: Sequence[IPNetwork]) -> dic
     return inside
 
 
-def _networks_of_nodes(store: ClusterStore) -> tuple[dict[str, NodeNetworks], str]:
+def _networks_of_nodes(inputs: CheckInputs) -> tuple[dict[str, NodeNetworks], str]:
     """Return the VM networks of each Node, and the one in which most of them have their InternalIP."""
     known: dict[str, NodeNetworks] = {}
-    for node, vm in _nodes_with_vms(store):
-        networks = networks_of(node, vm)
+    for node, _, _ in inputs.nodes:
+        name = node.metadata.name
+        networks = networks_of(node, inputs.vms[name]) if name in inputs.vms else None
         if networks is not None:
-            known[node.metadata.name] = networks
+            known[name] = networks
     numbers = Counter(networks.used for networks in known.values())
     return known, max(numbers, key=numbers.__getitem__, default="")
 
 
-def _nodes_elsewhere(seen: Seen) -> Iterator[Fault]:
+def _nodes_elsewhere(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Nodes whose InternalIP is not in the network of most Nodes, although their VM is in it."""
-    by_node, usual = _networks_of_nodes(seen.store)
+    by_node, usual = _networks_of_nodes(inputs)
     for node, networks in sorted(by_node.items()):
         if networks.used != usual and usual in networks.attached:
             cause = (
@@ -511,10 +511,10 @@ def _nodes_elsewhere(seen: Seen) -> Iterator[Fault]:
             yield Fault(f"Node {node}", cause, _NODE_NETWORK_FIX.format(network=usual), State.NONE)
 
 
-def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
+def _pools_elsewhere(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the load balancers whose pool Harvester chose for a network in which no Node has its InternalIP."""
-    store = seen.store
-    by_node, usual = _networks_of_nodes(store)
+    store = inputs.store
+    by_node, usual = _networks_of_nodes(inputs)
     used = {networks.used for networks in by_node.values()}
     if not used or store.cluster.management_network:
         return
@@ -529,14 +529,14 @@ def _pools_elsewhere(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, _POOL_NETWORK_FIX.format(network=usual))
 
 
-def _subnets_elsewhere(seen: Seen) -> Iterator[Fault]:
+def _subnets_elsewhere(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the load balancers of a requested pool in whose subnet no VM of a Node has an address.
 
     A range can be a small part of its network, so 24 bits are compared at most.
     """
-    texts = {text for instance in own_vmis(seen.store) for nic in instance.interfaces for text in nic.addresses}
+    texts = {text for instance in own_vmis(inputs.store) for nic in instance.interfaces for text in nic.addresses}
     addresses = [address for address in map(address_in, sorted(texts)) if address is not None]
-    for load_balancer in seen.store.own_load_balancers():
+    for load_balancer in inputs.store.own_load_balancers():
         subnet = load_balancer.subnet
         if not load_balancer.spec.ip_pool or subnet is None or not addresses:
             continue
@@ -550,13 +550,13 @@ def _subnets_elsewhere(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, _SUBNET_FIX)
 
 
-def _ending_credentials(seen: Seen) -> Iterator[Fault]:
+def _ending_credentials(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the tokens and client certificates that expire soon."""
-    for client in seen.clients:
+    for client in inputs.clients:
         credentials = client.credentials
         end = credentials.expiry
         # The server rejects one that has expired, and that is the problem then.
-        if end is None or not timedelta() < end - seen.store.taken <= SOON:
+        if end is None or not timedelta() < end - inputs.store.taken <= SOON:
             continue
         title = TITLES[client.cluster]
         what = "client certificate" if credentials.certificate else "token"
@@ -566,9 +566,9 @@ def _ending_credentials(seen: Seen) -> Iterator[Fault]:
         yield Fault(title.removeprefix("the ").capitalize(), cause, fix, State.NONE)
 
 
-def _not_ready(seen: Seen) -> Iterator[Fault]:
+def _not_ready(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the load balancers with an address, for kube-vip, that Harvester reports as not ready."""
-    for load_balancer in seen.store.own_load_balancers():
+    for load_balancer in inputs.store.own_load_balancers():
         condition = load_balancer.ready
         if (
             load_balancer.spec.workload_type == "vm"
@@ -588,29 +588,30 @@ def _not_ready(seen: Seen) -> Iterator[Fault]:
             yield _of_load_balancer(load_balancer, cause, fix)
 
 
-def _hanging_deletions(seen: Seen) -> Iterator[Fault]:
+def _hanging_deletions(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the load balancers that Harvester does not remove. A Service that waits for one has its own row."""
-    for load_balancer in seen.store.own_load_balancers():
+    for load_balancer in inputs.store.own_load_balancers():
         began = load_balancer.metadata.deletion_timestamp
-        if (seconds_between(began, seen.store.taken) or 0.0) < DELETION_SECONDS:
+        if (seconds_between(began, inputs.store.taken) or 0.0) < DELETION_SECONDS:
             continue
-        if seen.store.services.get(service_key(load_balancer)) is None:
+        if inputs.store.services.get(service_key(load_balancer)) is None:
             cause = "The load balancer is still being deleted in Harvester"
             yield _of_load_balancer(load_balancer, cause, deletion_remedy(load_balancer), State.DELETING, began or "")
 
 
-def faults_in(seen: Seen, namespace: str, *, hints: bool) -> Iterator[Line]:
+def faults_in(inputs: CheckInputs, namespace: str, *, hints: bool) -> Iterator[Line]:
     """Yield what the checks find about Services in a namespace (all for an empty one), and about everything else.
 
     ``hints``: those checks or the others.
     """
-    of_services = SERVICE_CONTROLLER in seen.settings.controllers
+    of_services = SERVICE_CONTROLLER in inputs.settings.controllers
     for check in CHECKS:
         if check.is_hint is not hints or (check.is_about_services and not of_services):
             continue
-        for fault in check.find(seen):
+        for fault in check.find(inputs):
             if not (namespace and fault.namespace) or namespace == fault.namespace:
-                yield fault.name, ObjectStatus(fault.state, fault.since, (StatusReason(check.reason, fault.text),))
+                text = ". ".join(filter(None, (fault.cause, fault.fix)))
+                yield fault.name, ObjectStatus(fault.state, fault.since, (StatusReason(check.reason, text),))
 
 
 CHECKS: Final = (

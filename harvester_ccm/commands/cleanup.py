@@ -17,7 +17,6 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, request_or_error
 from harvester_ccm.commands.runner import (
     OUTPUT,
-    TO_HARVESTER,
     CommandContext,
     CommandSpec,
     Document,
@@ -27,7 +26,7 @@ from harvester_ccm.commands.runner import (
 )
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FlagValues
-from harvester_ccm.flags.settings import trimmed_cluster_name
+from harvester_ccm.flags.settings import TO_HARVESTER, trimmed_cluster_name
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound

@@ -5,6 +5,7 @@ The store has the same indexes as the caches of the controllers, and is filled w
 
 import asyncio
 import math
+import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -15,17 +16,17 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags.settings import cluster_name_warning
+from harvester_ccm.flags import parse_command_line
+from harvester_ccm.flags.settings import flags_of_cluster
 from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NotServed, VersionNotServed
+from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NoResponse, NotServed, VersionNotServed
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
@@ -40,9 +41,9 @@ from harvester_ccm.model.core import (
     EndpointSlice,
     Service,
 )
-from harvester_ccm.model.event import abbreviate, quoted
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
+from harvester_ccm.names import LEASE_FLAGS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.allocation.address_pools import (
@@ -80,6 +81,15 @@ async def request_or_error(request: Awaitable[T]) -> T | KubeError:
         return await request
     except KubeError as error:
         return error
+
+
+async def answer_within(seconds: float, request: Awaitable[T]) -> T | KubeError:
+    """Return the response of a request, its error, or that of a server that does not respond in this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await request_or_error(request)
+    except TimeoutError:
+        return NoResponse(f"no answer within {seconds:g} s")
 
 
 class Latency:
@@ -284,64 +294,46 @@ class Clusters(Struct, frozen=True):
 
     store: ClusterStore
     settings: Settings
-    """Those of the command line; a name of the cluster that is not given is that on its load balancers."""
+    """Those of the command line and of the leader."""
     name_problem: str = ""
     """Why the name of the cluster is not known; empty if it is."""
 
 
-WHERE_TO_FIND: Final = (
-    "The controller has it in its flags: kubectl -n kube-system get deployments,daemonsets -o yaml | grep cluster-name"
-)
+def settings_of_leader(context: CommandContext, leases: Page[Lease] | KubeError) -> tuple[Settings, str]:
+    """Return the settings with the flags that the leader has noted on its Lease, and why its name is not known.
 
-
-class ClusterName(Struct, frozen=True):
-    """A cluster name that was not given: the one on its load balancers, or why it is not known.
-
-    Under a wrong name, every load balancer of the cluster would look like that of another one.
+    Under a wrong name, every load balancer of the cluster would look like that of another one. In the pod, all flags
+    are those of the controller.
     """
-
-    name: str = ""
-    """Empty if it is not known."""
-    problem: str = ""
-    """Why it is not known, and the flag to add."""
-
-
-def inferred_name(uid: str, load_balancers: Page[LoadBalancer] | KubeError) -> ClusterName:
-    """Return the one cluster name on the load balancers with the UID of this cluster; ``uid`` is empty if unknown."""
-    if isinstance(load_balancers, KubeError):
-        return _unknown(f"the load balancers in Harvester, which show it, cannot be read: {load_balancers}")
-    if not uid:
-        return _unknown(
-            "the UID of this cluster (namespace kube-system), by which its load balancers are found, cannot be read"
-        )
-    found = sorted(_names_on(load_balancers.items, uid))
-    if not found:
-        return _unknown("no load balancer in Harvester has the UID of this cluster, which would show it")
-    if len(found) > 1:
-        return _unknown(
-            f"the load balancers of this cluster have several: {abbreviate(list(map(quoted, found)))}. If the cluster "
-            "was renamed, add --former-cluster-names, too; otherwise correct the label "
-            f"{LB_CLUSTER} that was changed in Harvester"
-        )
-    return ClusterName(found[0])
+    settings = context.settings
+    name = settings.leader_election.name
+    found = () if isinstance(leases, KubeError) else leases.items
+    noted = next((_noted_flags(lease) for lease in found if lease.metadata.name == name), None)
+    if noted is not None and not context.is_in_pod:
+        return context.settings_with(noted), ""
+    if context.is_named:
+        return settings, ""
+    problem = f"no controller has noted its flags on Lease {name}"
+    if isinstance(leases, KubeError):
+        problem = f"the Leases, one of which has the flags of the controller, cannot be read: {leases}"
+    return settings, (
+        f"add --cluster-name=NAME, the name of this cluster: {problem}. The controller has it in its flags: "
+        "kubectl -n kube-system get deployments,daemonsets -o yaml | grep cluster-name"
+    )
 
 
-def _names_on(load_balancers: Iterable[LoadBalancer], uid: str) -> set[str]:
-    names: set[str] = set()
-    for load_balancer in load_balancers:
-        label = load_balancer.metadata.label(LB_CLUSTER)
-        if label and load_balancer.metadata.annotation(LB_OWNER) == uid:
-            names.add(label)
-    return names
-
-
-def _unknown(reason: str) -> ClusterName:
-    return ClusterName(problem=f"add --cluster-name=NAME, the name of this cluster: {reason}. {WHERE_TO_FIND}")
+def _noted_flags(lease: Lease) -> tuple[str, ...] | None:
+    """Return the flags that the leader has noted, without any that this version does not have; None for none."""
+    noted = lease.metadata.annotation(LEASE_FLAGS)
+    try:
+        words = shlex.split(noted or "")
+    except ValueError:
+        return None
+    return None if noted is None else flags_of_cluster(parse_command_line(words).given)
 
 
 async def list_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
     """Return the store of both clusters; a collection that cannot be listed has its error."""
-    settings = context.settings
     namespace = harvester.namespace
     mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
     requests: dict[Resource[Any], Awaitable[Any]] = {
@@ -350,7 +342,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         RULES_REVIEWS: ask_review(harvester, RULES_REVIEWS, {"namespace": namespace}),
         CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
         NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),
-        LEASES: guest.list(LEASES, namespace=settings.leader_election.namespace),
+        LEASES: guest.list(LEASES, namespace=context.settings.leader_election.namespace),
         SERVICE_CIDRS: guest.list(SERVICE_CIDRS),
     }
     responses = await asyncio.gather(*map(request_or_error, requests.values()))
@@ -360,26 +352,13 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     service_cidrs = found.pop(SERVICE_CIDRS.plural)
     home = found[NAMESPACES.plural]
     uid = "" if isinstance(home, KubeError) else home.metadata.uid
-    inferred = ClusterName()
-    if not context.is_named:
-        inferred = inferred_name(uid, found[LOAD_BALANCERS.plural])
-        settings = _renamed(settings, inferred.name)
+    settings, name_problem = settings_of_leader(context, leases)
     store = ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
     store.leases = () if isinstance(leases, KubeError) else leases.items
     if isinstance(service_cidrs, Page):
         store.service_cidrs = [text for entry in service_cidrs.items for text in entry.spec.cidrs]
     store.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
-    return Clusters(store, settings, inferred.problem)
-
-
-def _renamed(settings: Settings, name: str) -> Settings:
-    """Return the settings with another name of the cluster; the same ones for an empty name."""
-    if not name:
-        return settings
-    known = cluster_name_warning(settings.harvester.cluster_name)
-    others = (warning for warning in settings.warnings if warning != known)
-    warnings = tuple(filter(None, (cluster_name_warning(name), *others)))
-    return replace(settings, harvester=replace(settings.harvester, cluster_name=name), warnings=warnings)
+    return Clusters(store, settings, name_problem)
 
 
 class _Served(Struct):
@@ -456,7 +435,7 @@ def require_content(clusters: Clusters) -> None:
     """Raise the error of clusters of which nothing can be said.
 
     That is KubeError if Services or Nodes cannot be listed, and ConfigurationError if the name of the cluster is not
-    known. Without the load balancers the name is not needed: nothing is said about them.
+    known.
     """
     store = clusters.store
     error = store.problem(SERVICES, NODES)
@@ -464,5 +443,5 @@ def require_content(clusters: Clusters) -> None:
         if store.harvester_problem is not None:
             error.add_note(f"Harvester: {store.harvester_problem}")
         raise error
-    if clusters.name_problem and store.problem(LOAD_BALANCERS) is None:
+    if clusters.name_problem:
         raise ConfigurationError([clusters.name_problem])

@@ -5,21 +5,22 @@ rejects it, or another client changes the object.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore, request_or_error
 from harvester_ccm.commands.states import NO_LEADER, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
-from harvester_ccm.kube.objects import Model, Object, ObjectMeta, Resource, decoder
+from harvester_ccm.kube.objects import Model, Object, Resource, decoder
+from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.event import REPORT_SECONDS
 from harvester_ccm.names import SELF_REPORTS, NodeReason, Reason
+from harvester_ccm.plan.node.patch import NodePatch
 
 MAX_AGE_SECONDS: Final = 3600.0
 """Age up to which an Event counts: while the state lasts, the controller does not repeat it."""
@@ -83,37 +84,32 @@ NOT_LED: Final = StatusReason(
 )
 
 
-class FailedWrites(Struct, frozen=True):
-    """Why writes are not sent, as far as it can be found."""
-
-    is_led: bool = True
-    """Whether a replica of the controller leads."""
-    by_uid: Mapping[str, StatusReason] = {}
-    """What the newest Event says, by the UID of its object."""
-
-    def explain(self, meta: ObjectMeta, write: object, status: ObjectStatus) -> ObjectStatus:
-        """Return the status of an object with the reason for which its next ``write``, if there is one, is not sent."""
-        is_unexplained = any(one.reason in UNEXPLAINED for one in status.reasons)
-        reason = self.by_uid.get(meta.uid)
-        if is_unexplained and not self.is_led:
-            reason = NOT_LED
-        if reason is None or write is None:
-            return status
-        others = tuple(one for one in status.reasons if one.reason not in {*UNEXPLAINED, reason.reason})
-        state = State.DEGRADED if status.state is State.READY else status.state
-        return replace(status, state=state, reasons=(reason, *others))
+def with_failed_write(reason: StatusReason | None, write: object, status: ObjectStatus) -> ObjectStatus:
+    """Return the status of an object with the reason for which its next ``write``, if there is one, is not sent."""
+    if reason is None or write is None or _is_of_other_fields(reason, write):
+        return status
+    if reason is NOT_LED and not any(one.reason in UNEXPLAINED for one in status.reasons):
+        return status
+    others = tuple(one for one in status.reasons if one.reason not in {*UNEXPLAINED, reason.reason})
+    state = State.DEGRADED if status.state is State.READY else status.state
+    return replace(status, state=state, reasons=(reason, *others))
 
 
-async def read_failed_writes(store: ClusterStore, guest: ApiClient, *, is_led: bool) -> FailedWrites:
-    """Return why the writes to Services and Nodes are not sent."""
-    if not is_led:
-        return FailedWrites(is_led=False)
+def _is_of_other_fields(reason: StatusReason, write: object) -> bool:
+    """Return whether a conflict has ended: the next patch of the Node changes none of the fields that it was about."""
+    if reason.reason != NodeReason.FIELD_CONFLICT or not isinstance(write, NodePatch):
+        return False
+    return not any(field in reason.message for field in fields_of_patch(write.body))
+
+
+async def read_failed_writes(store: ClusterStore, guest: ApiClient) -> dict[str, StatusReason]:
+    """Return why writes to Services and Nodes are not sent: what the newest Event says, by the UID of its object."""
     lists = await asyncio.gather(*(request_or_error(_list_events(guest, one.kind)) for one in (SERVICES, NODES)))
     by_uid: dict[str, StatusReason] = {}
     for events in lists:
         if not isinstance(events, KubeError):
             by_uid.update(_newest(events, store))
-    return FailedWrites(by_uid=by_uid)
+    return by_uid
 
 
 async def _list_events(guest: ApiClient, kind: str) -> tuple[RecordedEvent, ...]:

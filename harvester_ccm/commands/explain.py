@@ -74,7 +74,7 @@ async def _explain(context: CommandContext) -> int:
     else:
         service = _find(store, f"{namespace or connection.guest.namespace}/{name}")
         document, is_well = _explain_service(found, service)
-    notes = [*document.get("notes", ()), *filter(None, [found.clusters.name_problem]), *store.notes]
+    notes = [*document.get("notes", ()), *store.notes]
     context.output.answer({**document, "notes": notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 

@@ -1,28 +1,39 @@
 """The leader of the controller, by its Lease, for ``status`` and ``explain``."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from harvester_ccm.commands.clusters import request_or_error
+from harvester_ccm.commands.clusters import GUEST, answer_within, request_or_error
 from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, self_reports
 from harvester_ccm.commands.states import NO_LEADER, Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, KubeError, NotFound, WebhookFailed
+from harvester_ccm.kube.errors import (
+    AdmissionDenied,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerError,
+    Unreachable,
+    WebhookFailed,
+)
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.objects import Condition, Model, Object, Resource, decoder
 from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, ask_review
 from harvester_ccm.kube.tokens import token_claims
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
-from harvester_ccm.remedies import guest_rbac_hint
+from harvester_ccm.remedies import SLOW_REMEDIES, guest_rbac_hint
 
 _LONGEST_RENEWAL: Final = 60.0
 """Seconds between two renewals by any holder that works, whatever duration it writes into the Lease."""
 LEASE_EXPIRED: Final = "LeaseExpired"
 """Reason of a Lease whose holder does not renew it."""
+LEASE_NOT_WRITABLE: Final = "LeaseNotWritable"
+"""Reason of a Lease that no controller can write."""
 OTHER_LEADER: Final = "OtherLeader"
 """Reason of a Lease that another program holds."""
 _OTHER_LEADER: Final = (
@@ -45,19 +56,9 @@ PODS_COMMAND: Final = f"kubectl -n kube-system get pods -l {_PODS} -o wide"
 """The pods of the controller, of the chart and of the manifests."""
 
 
-class _Waiting(Model, frozen=True, kw_only=True):
-    """Why a container does not run."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class _ContainerState(Model, frozen=True, kw_only=True):
-    waiting: _Waiting | None = None
-
-
 class _ContainerStatus(Model, frozen=True, kw_only=True):
-    state: _ContainerState = _ContainerState()
+    state: Mapping[str, Mapping[str, str]] = {}
+    """``waiting`` with reason and message, or another state."""
 
 
 class _PodStatus(Model, frozen=True, kw_only=True):
@@ -77,9 +78,8 @@ class Pod(Object, frozen=True, kw_only=True):
             if (condition.type, condition.status) == ("PodScheduled", "False"):
                 return condition.message
         for container in self.status.container_statuses or ():
-            waiting = container.state.waiting
-            if waiting is not None:
-                return f"{waiting.reason}: {waiting.message}"
+            if waiting := container.state.get("waiting"):
+                return f"{waiting.get('reason', '')}: {waiting.get('message', '')}"
         return ""
 
 
@@ -87,7 +87,7 @@ PODS: Final = Resource("", "v1", "pods", "Pod", decoder(Pod))
 
 
 async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
-    """Return the Lease, without the holder if it has expired, and its problem.
+    """Return the Lease, without the holder if that does not renew it, and its problem.
 
     None instead of a Lease: there is no leader election, or the Lease cannot be read.
 
@@ -103,31 +103,43 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         await asyncio.sleep(2 * election.retry_period)
         lease = await request_or_error(read())
     name = f"Lease {election.namespace}/{election.name}"
-    spec = LeaseSpec() if isinstance(lease, KubeError) else lease.spec
-    since = ""
-    if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
-        return None, [(name, ObjectStatus(State.NONE, reasons=(_unreadable(lease),)))]
-    if not spec.holder_identity:
-        text = f"No replica of the controller leads. {await _obstacle(guest, election, lease)}{_NOT_RECONCILED}"
-        reason = StatusReason(NO_LEADER, text, PODS_COMMAND)
-    elif _is_doubtful(lease, election) and lease == before:
-        reason = _not_renewed(spec, election, await _obstacle(guest, election, lease))
-        since = spec.renew_time or ""
-        spec = LeaseSpec()
-    elif isinstance(lease, Lease) and not program_of_holder(lease, LEASE_HOLDER):
-        reason = StatusReason(OTHER_LEADER, f"{spec.holder_identity} {_OTHER_LEADER}", OTHERS_COMMAND)
-    else:
-        return spec, []
-    return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
+    if isinstance(lease, NotFound):
+        lease = Lease()
+    if isinstance(lease, KubeError):
+        fix = f". {guest_rbac_hint(LEASES.plural)}" if isinstance(lease, Forbidden) else ""
+        reason = StatusReason("LeaseNotReadable", f"{lease}{fix}")
+        return None, [(name, ObjectStatus(State.NONE, reasons=(reason,)))]
+    holder = lease.spec.holder_identity
+    if not holder or (_is_doubtful(lease, election) and lease == before):
+        status = await _without_leader(lease, guest, election)
+        return LeaseSpec(acquire_time=lease.spec.acquire_time), [(name, status)]
+    if program_of_holder(lease, LEASE_HOLDER):
+        return lease.spec, []
+    reason = StatusReason(OTHER_LEADER, f"{holder} {_OTHER_LEADER}", OTHERS_COMMAND)
+    return lease.spec, [(name, ObjectStatus(State.NONE, reasons=(reason,)))]
 
 
-def _unreadable(error: KubeError) -> StatusReason:
-    text = f"{error}. {guest_rbac_hint(LEASES.plural)}" if isinstance(error, Forbidden) else str(error)
-    return StatusReason("LeaseNotReadable", text)
+async def _without_leader(lease: Lease, guest: ApiClient, election: LeaderElectionSettings) -> ObjectStatus:
+    """Return the problem of a Lease without a leader: what prevents one, or the long duration for which others wait."""
+    spec = lease.spec
+    holder = spec.holder_identity
+    reason = LEASE_EXPIRED if holder else NO_LEADER
+    text = f"{holder} has not renewed the Lease and does not lead." if holder else "No replica of the controller leads."
+    since = (holder and spec.renew_time) or ""
+    duration = spec.lease_duration_seconds or 0
+    if holder and duration > _LONGEST_RENEWAL:
+        text += f" It has a duration of {duration} s, for which no other leads. If that process is gone, delete it"
+        command = f"kubectl -n {election.namespace} delete lease {election.name}"
+        return ObjectStatus(State.NONE, since, (StatusReason(reason, text, command),))
+    rejection = await _rejection(guest, election, lease)
+    obstacle = rejection or await _missing_permission(guest, election, lease) or await _waiting_pod(guest)
+    if rejection:
+        reason = LEASE_NOT_WRITABLE
+    return ObjectStatus(State.NONE, since, (StatusReason(reason, f"{text} {obstacle}{_NOT_RECONCILED}", PODS_COMMAND),))
 
 
-async def _obstacle(guest: ApiClient, election: LeaderElectionSettings, lease: Lease | KubeError) -> str:
-    """Return why the Lease cannot be written, as far as a review and a dry run show it; empty if they do not.
+async def _missing_permission(guest: ApiClient, election: LeaderElectionSettings, lease: Lease) -> str:
+    """Return that the controller may not write the Lease; empty if it may, or if that is not known.
 
     The account is that of this credential, as in the pod of the controller, or else that of the chart and manifests.
     """
@@ -138,25 +150,36 @@ async def _obstacle(guest: ApiClient, election: LeaderElectionSettings, lease: L
         "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"],
     }
     attributes = {"group": LEASES.group, "resource": LEASES.plural, "namespace": election.namespace, "verb": "create"}
-    if isinstance(lease, Lease):
+    if lease.metadata.resource_version:
         attributes |= {"verb": "update", "name": election.name}
     kind = ACCESS_REVIEWS if own_account else SUBJECT_ACCESS_REVIEWS
     question = {"resourceAttributes": attributes, **({} if own_account else subject)}
     answer = await request_or_error(ask_review(guest, kind, question))
     if isinstance(answer, KubeError) or answer.allowed:
-        return await _rejection(guest, election)
+        return ""
     return (
         f"ServiceAccount {namespace}/{name} may not {attributes['verb']} the Lease: {guest_rbac_hint(LEASES.plural)}. "
     )
 
 
-async def _rejection(guest: ApiClient, election: LeaderElectionSettings) -> str:
-    """Return what a webhook or a policy answers to a Lease; nothing is written."""
-    body = {"metadata": {"name": election.name}, "spec": {}}
-    rejection = await request_or_error(guest.check_creation(LEASES, body, namespace=election.namespace))
-    if not isinstance(rejection, AdmissionDenied | WebhookFailed):
-        return await _waiting_pod(guest)
-    return f"The API server rejects the Lease: {rejection}. Correct or delete that webhook or policy. "
+async def _rejection(guest: ApiClient, election: LeaderElectionSettings, lease: Lease) -> str:
+    """Return why the API server takes no write of the Lease, by a dry run; empty if it does, or does not say it."""
+    version = lease.metadata.resource_version
+    metadata = {"name": election.name, **({"resourceVersion": version} if version else {})}
+    check = guest.check_update if version else guest.check_creation
+    request = check(LEASES, {"metadata": metadata, "spec": {}}, namespace=election.namespace)
+    # The controller waits no longer.
+    match await answer_within(max(1.0, election.renew_deadline / 2), request):
+        case AdmissionDenied() | WebhookFailed() as error:
+            return f"The API server rejects the Lease: {error}. Correct or delete that webhook or policy. "
+        case NotFound() if not version:
+            return (
+                f"Namespace {election.namespace} does not exist in this cluster: create it, or correct "
+                "--leader-elect-resource-namespace. "
+            )
+        case Unreachable() | ServerError() as error:
+            return f"The API server does not complete a write of the Lease: {error}. {SLOW_REMEDIES[GUEST]}. "
+    return ""
 
 
 async def _waiting_pod(guest: ApiClient) -> str:
@@ -166,16 +189,6 @@ async def _waiting_pod(guest: ApiClient) -> str:
         if pod.obstacle:
             return f"Pod {pod.metadata.name} does not run: {pod.obstacle}. "
     return ""
-
-
-def _not_renewed(spec: LeaseSpec, election: LeaderElectionSettings, obstacle: str) -> StatusReason:
-    """Return the problem of a Lease whose holder is gone: with a long duration, it keeps others waiting."""
-    text = f"{spec.holder_identity} has not renewed the Lease and does not lead."
-    duration = spec.lease_duration_seconds or 0
-    if duration <= _LONGEST_RENEWAL:
-        return StatusReason(LEASE_EXPIRED, f"{text} {obstacle}{_NOT_RECONCILED}", PODS_COMMAND)
-    text += f" It has a duration of {duration} s, for which no other replica leads. If that process is gone, delete it"
-    return StatusReason(LEASE_EXPIRED, text, f"kubectl -n {election.namespace} delete lease {election.name}")
 
 
 def _is_doubtful(lease: Lease | KubeError, election: LeaderElectionSettings) -> bool:

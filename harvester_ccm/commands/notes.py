@@ -23,10 +23,11 @@ def service_notes(planned: Iterable[Planned]) -> Iterator[str]:
     """Yield the notes about Services: one for each text, with the Services that have it."""
     about: list[tuple[str, str]] = []
     for entry in planned:
-        key = entry.service.metadata.key
-        about.extend((key, text) for text in _about_service(entry.service, entry.status))
+        # Something is not known, or nothing is announced although nothing is wrong.
+        unannounced = (event.prose for event in entry.plan.events if event.reason in UNANNOUNCED)
+        texts = (*_about_service(entry.service, entry.status), *unannounced)
+        about.extend((entry.service.metadata.key, text) for text in texts)
     yield from grouped("Service", about)
-    yield from grouped("Service", _announcements(planned))
 
 
 def _about_service(service: Service, status: ObjectStatus) -> Iterator[str]:
@@ -39,14 +40,6 @@ def _about_service(service: Service, status: ObjectStatus) -> Iterator[str]:
         yield f"{_UNMANAGED}: {reason}"
     elif not service.status.load_balancer.ingress:
         yield f"without an address, and {_UNMANAGED}: {reason}"
-
-
-def _announcements(planned: Iterable[Planned]) -> Iterator[tuple[str, str]]:
-    """Yield Services about which something is not known, or that are not announced although nothing is wrong."""
-    for entry in planned:
-        for event in entry.plan.events:
-            if event.reason in UNANNOUNCED:
-                yield entry.service.metadata.key, event.prose
 
 
 def grouped(kind: str, texts: Iterable[tuple[str, str]]) -> Iterator[str]:

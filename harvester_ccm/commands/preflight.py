@@ -31,6 +31,7 @@ from harvester_ccm.commands.clusters import (
     ClusterStore,
     Connection,
     Latency,
+    answer_within,
     guest_is_harvester,
     is_harvester,
     other_version,
@@ -40,6 +41,7 @@ from harvester_ccm.commands.clusters import (
     sign_of_life,
 )
 from harvester_ccm.commands.events import UNEXPLAINED
+from harvester_ccm.commands.leader import LEASE_NOT_WRITABLE
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, row
 from harvester_ccm.commands.states import NO_LEADER
 from harvester_ccm.commands.status import SAME_CLUSTER, Survey, alike, problem_rows, survey
@@ -82,7 +84,7 @@ API_CHECK: Final = "API versions"
 CONTENT_CHECK: Final = "contents"
 _USUAL: Final = frozenset({NO_LEADER, *UNEXPLAINED})
 """Reasons that are right before an installation."""
-_FATAL: Final = frozenset({Reason.NOT_ELECTED, OTHER_CLUSTER_NAME, SAME_CLUSTER})
+_FATAL: Final = frozenset({Reason.NOT_ELECTED, LEASE_NOT_WRITABLE, OTHER_CLUSTER_NAME, SAME_CLUSTER})
 """Reasons for which the controller must not be installed or cannot work."""
 DRY_RUN_SECONDS: Final = 5.0
 """Time for the dry run. Longer than a slow server needs, and short for a person: a webhook that hangs may take 30 s."""
@@ -214,9 +216,10 @@ async def check_permissions(client: ApiClient, where: str, settings: Settings, u
     used = permissions_of(where, settings)
     granted = await asyncio.gather(*(request_or_error(_is_granted(client, where, one, settings)) for one in used))
     who = f"to {user}" if user else "to the user of the kubeconfig"
+    of_account = user.split(":")[2] if user.startswith("system:serviceaccount:") else ""
     checks = []
     for title, pairs in groupby(zip(used, granted, strict=True), key=lambda pair: pair[0].title):
-        hint = rbac_hint(client.namespace) if where == HARVESTER else guest_rbac_hint(title)
+        hint = rbac_hint(client.namespace, of_account) if where == HARVESTER else guest_rbac_hint(title)
         checks.append(Row(where, title, *_judged(list(pairs), f"{who}: {hint}")))
     return checks
 
@@ -416,9 +419,8 @@ async def _check_server(reached: Reached, settings: Settings, latency: Latency) 
 
 async def _check_guest(client: ApiClient) -> list[Row]:
     """Return a check only for a server that cannot be that of a guest cluster."""
-    if await is_harvester(client):
-        return [Row(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_FIX)]
-    return []
+    wrong = Row(GUEST, API_CHECK, Result.FAILED, guest_is_harvester(client), GUEST_FIX)
+    return [wrong] if await is_harvester(client) else []
 
 
 async def _check_harvester(client: ApiClient, settings: Settings) -> list[Row]:
@@ -555,18 +557,10 @@ def _example(cluster: ClusterIdentity) -> Document:
     return new_load_balancer(service, read_request(service, read_seen(service)), cluster, {})
 
 
-async def _dry_run(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> errors.KubeError | None:
-    try:
-        async with asyncio.timeout(DRY_RUN_SECONDS):
-            return await request_or_error(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))
-    except TimeoutError:
-        return errors.NoResponse(f"no answer within {DRY_RUN_SECONDS:g} s")
-
-
 async def check_admission(harvester: ApiClient, body: Mapping[str, object], cluster: ClusterIdentity) -> Finding:
     """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
     response, existing = await asyncio.gather(
-        _dry_run(harvester, body, cluster.namespace),
+        answer_within(DRY_RUN_SECONDS, harvester.check_creation(LOAD_BALANCERS, body, namespace=cluster.namespace)),
         request_or_error(harvester.get(LOAD_BALANCERS, "preflight", namespace=cluster.namespace)),
     )
     match response:

@@ -28,6 +28,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocatio
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, help_text, parse_command_line, types
+from harvester_ccm.flags.settings import TO_HARVESTER
 from harvester_ccm.kube.errors import (
     CredentialError,
     Forbidden,
@@ -57,7 +58,6 @@ Document = dict[str, Any]
 
 CLUSTER_NAME: Final = "cluster-name"
 """The flag whose default is only a guess outside the pod of the controller."""
-TO_HARVESTER: Final = ("cloud-config", "cloud-config-context")
 TO_BOTH: Final = (*TO_HARVESTER, CLUSTER_NAME, "kubeconfig", "context")
 """Flags of the controller that lead to the clusters."""
 COMMAND: Final = "command"
@@ -146,8 +146,15 @@ class CommandContext(Struct, frozen=True):
     settings: Settings
     environment: Mapping[str, str]
     output: Output
-    is_named: bool = True
-    """Whether the name of the cluster is certain: given, or that of the controller in this container."""
+    settings_with: Callable[[Iterable[str]], Settings]
+    """Returns the settings with more flags of the controller, which the command line precedes."""
+    is_in_pod: bool
+    """Whether the flags of the controller in this container are used."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the name of the cluster is certain."""
+        return self.is_in_pod or CLUSTER_NAME in self.flags.given
 
 
 class CommandSpec(Struct, frozen=True):
@@ -197,8 +204,12 @@ def _run(invocation: Invocation, spec: CommandSpec) -> int:
     own = {flag.name for flag in spec.own}
     shared = [flag for flag in FLAGS if flag.name not in own]
     of_controller = container_flags(invocation.proc, without=own)
-    words = (*(of_controller or ()), *invocation.words)
-    flags = parse_command_line(words, (*shared, *spec.own), takes_arguments=bool(spec.words))
+
+    def read(defaults: Iterable[str]) -> FlagValues:
+        words = (*defaults, *invocation.words)
+        return parse_command_line(words, (*shared, *spec.own), takes_arguments=bool(spec.words))
+
+    flags = read(of_controller or ())
     if flags["help"]:
         sys.stdout.write(_help(invocation, spec))
         return EXIT_OK
@@ -210,8 +221,14 @@ def _run(invocation: Invocation, spec: CommandSpec) -> int:
     width = None if has_width else UNLIMITED
     form = flags.values.get(OUTPUT.name, Form.TEXT)
     output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
-    is_named = of_controller is not None or CLUSTER_NAME in flags.given
-    context = CommandContext(flags, settings, environment, output, is_named=is_named)
+    context = CommandContext(
+        flags,
+        settings,
+        environment,
+        output,
+        settings_with=lambda words: build_settings(read(words), environment),
+        is_in_pod=of_controller is not None,
+    )
     code = spec.action(context)
     return code if isinstance(code, int) else asyncio.run(code)
 

@@ -16,7 +16,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.checks import Seen, faults_in
+from harvester_ccm.commands.checks import CheckInputs, faults_in
 from harvester_ccm.commands.clusters import (
     GUEST_FIX,
     TITLES,
@@ -30,7 +30,7 @@ from harvester_ccm.commands.clusters import (
     open_clusters,
     require_content,
 )
-from harvester_ccm.commands.events import FailedWrites, RecordedEvent, read_failed_writes
+from harvester_ccm.commands.events import NOT_LED, RecordedEvent, read_failed_writes, with_failed_write
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
@@ -108,28 +108,33 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     planned = await plan_services(store, store.services.all(), settings, guest, harvester)
     planned_nodes = [(node, *node_status(store, node, settings)) for node in store.nodes.all()]
     writes = [*(entry.plan.write for entry in planned), *(plan.write for _, plan, _ in planned_nodes)]
-    failed = FailedWrites()
-    if any(write is not None for write in writes):
-        failed = await read_failed_writes(store, guest, is_led=not of_lease)
+    failed: dict[str, StatusReason] = {}
+    unsent = NOT_LED if of_lease else None
+    if not of_lease and any(write is not None for write in writes):
+        failed = await read_failed_writes(store, guest)
     planned = [
-        replace(entry, status=failed.explain(entry.service.metadata, entry.plan.write, entry.status))
+        replace(
+            entry,
+            status=with_failed_write(failed.get(entry.service.metadata.uid, unsent), entry.plan.write, entry.status),
+        )
         for entry in planned
         if namespace in ("", entry.service.metadata.namespace)
     ]
     planned_nodes = [
-        (node, plan, failed.explain(node.metadata, plan.write, status)) for node, plan, status in planned_nodes
+        (node, plan, with_failed_write(failed.get(node.metadata.uid, unsent), plan.write, status))
+        for node, plan, status in planned_nodes
     ]
-    seen = Seen(store, settings, (guest, harvester), planned_nodes)
+    inputs = CheckInputs(store, settings, (guest, harvester), planned_nodes)
     problems = [
         *of_lease,
         *_server_problems(store.harvester_problem, guest, harvester),
         *_services(planned),
         *_nodes(planned_nodes),
-        *faults_in(seen, namespace, hints=False),
+        *faults_in(inputs, namespace, hints=False),
     ]
     hints = [
         *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
-        *faults_in(seen, namespace, hints=True),
+        *faults_in(inputs, namespace, hints=True),
     ]
     return Survey(clusters, lease, planned, planned_nodes, problems, hints)
 
@@ -159,7 +164,6 @@ def _document(found: Survey, connection: Connection, namespace: str) -> Document
         "nodes": _counts(_nodes(found.nodes)),
         "problems": list(problem_rows(found.problems, is_away=error is not None)),
         "notes": [
-            *filter(None, [found.clusters.name_problem]),
             *_namespace_notes(store, namespace),
             *_slow_servers(connection),
             *settings.warnings,
@@ -269,7 +273,7 @@ def status_text(document: Document) -> Iterator[RenderableType]:
     now = datetime.fromisoformat(document["observed"])
     problems = document["problems"]
     leader = document["leader"] or {"identity": "", "since": ""}
-    since = age(leader["since"], now)
+    since = age(leader["since"], now) if leader["identity"] else ""
     head = {
         "cluster": f"{document['cluster']} (Harvester namespace {document['namespace']})",
         "leader": f"{leader['identity'] or 'none'}{f', for {since}' if since else ''}" if document["leader"] else "",

@@ -105,7 +105,7 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
         """Return what the rate limit has to know. The ConfigMap has a UID only once it exists."""
         return LimitedWrite(MAPPING_KEY)
 
-    def report_conflict(self, _fields: tuple[str, ...], snapshot: MappingSnapshot) -> None:
+    def report_conflict(self, _fields: list[str], snapshot: MappingSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
         if snapshot.config_map is not None:
             self.emit(snapshot.config_map, MAPPING_CONFLICT)

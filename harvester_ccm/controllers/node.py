@@ -161,7 +161,7 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
         """Return what the rate limit has to know."""
         return LimitedWrite(snapshot.node.metadata.uid, patched_fields(plan.write))
 
-    def report_conflict(self, fields: tuple[str, ...], snapshot: NodeSnapshot) -> None:
+    def report_conflict(self, fields: list[str], snapshot: NodeSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
         self.emit(snapshot.node, node_conflict(fields, snapshot.node))
 

@@ -180,7 +180,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
             return LimitedWrite(uid, is_urgent=True)
         return LimitedWrite(uid, patched_fields(plan.write))
 
-    def report_conflict(self, fields: tuple[str, ...], snapshot: LifecycleSnapshot) -> None:
+    def report_conflict(self, fields: list[str], snapshot: LifecycleSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
         self.emit(snapshot.node, node_conflict(fields, snapshot.node))
 

@@ -151,9 +151,9 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         fields = [] if plan.write is None else written_fields(plan.write)
         return LimitedWrite(snapshot.load_balancer.metadata.uid, fields)
 
-    def report_conflict(self, fields: tuple[str, ...], snapshot: OrphanSnapshot) -> None:
+    def report_conflict(self, fields: list[str], snapshot: OrphanSnapshot) -> None:
         """Log that a write is delayed."""
-        log.warning("orphaned load balancer not deleted", lb=snapshot.load_balancer.metadata.key, reverted=list(fields))
+        log.warning("orphaned load balancer not deleted", lb=snapshot.load_balancer.metadata.key, reverted=fields)
 
     async def send(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> Outcome | None:
         """Confirm that the load balancer is an orphan, and send the write of the plan."""

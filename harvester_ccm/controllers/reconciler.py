@@ -123,7 +123,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         """Return what the rate limit has to know of the write of a plan."""
 
     @abstractmethod
-    def report_conflict(self, fields: tuple[str, ...], snapshot: SnapshotT) -> None:
+    def report_conflict(self, fields: list[str], snapshot: SnapshotT) -> None:
         """Report that the rate limit delays a write of these fields."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         delay = self.limiter.delay(limited.uid, is_urgent=limited.is_urgent)
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:
-            self.report_conflict(tuple(self.limiter.fields(limited.uid)), snapshot)
+            self.report_conflict(self.limiter.fields(limited.uid), snapshot)
             return Outcome(Reason.FIELD_CONFLICT, delay)
         outcome = await self.send(plan, snapshot)
         self.limiter.record(limited.uid, limited.fields)

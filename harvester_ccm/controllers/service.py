@@ -223,7 +223,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             is_urgent = is_urgent or shows_address_of_others(snapshot)
         return LimitedWrite(meta.uid, fields, is_urgent=is_urgent)
 
-    def report_conflict(self, fields: tuple[str, ...], snapshot: ServiceSnapshot) -> None:
+    def report_conflict(self, fields: list[str], snapshot: ServiceSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
         self.emit(snapshot.service, service_conflict(fields, snapshot.service))
 

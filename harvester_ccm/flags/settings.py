@@ -8,11 +8,25 @@ from typing import Final
 from harvester_ccm import config
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.parser import FlagValues
+from harvester_ccm.flags.table import FLAGS, Group
 from harvester_ccm.kube.objects import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 MIN_RETRY_PERIODS: Final = 1.2
 """Retry periods that the renew deadline must be longer than, as client-go demands it."""
+
+TO_HARVESTER: Final = ("cloud-config", "cloud-config-context")
+"""Flags that lead to Harvester."""
+_SAME_EVERYWHERE: Final = frozenset({Group.HARVESTER, Group.SERVICES, Group.NODES, Group.CONTROLLERS})
+
+
+def flags_of_cluster(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the given flags that say what the controllers do, as on a command line.
+
+    The others are about the process or the machine: how it reaches both clusters, and where it listens.
+    """
+    names = [flag.name for flag in FLAGS if flag.group in _SAME_EVERYWHERE and flag.name not in TO_HARVESTER]
+    return tuple(f"--{name}={given[name]}" for name in names if name in given)
 
 
 def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool = False) -> config.Settings:
@@ -75,6 +89,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         ),
         logging=config.LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
         controllers=_controllers(flags["controllers"]),
+        flags=flags_of_cluster(flags.given),
         warnings=tuple(filter(None, [cluster_name_warning(cluster_name)])),
     )
     guest = settings.guest

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -209,6 +209,12 @@ class ApiClient:
         """Send a creation as a dry run. Raises the error of its rejection; the name is checked after the admission."""
         with suppress(errors.AlreadyExists):
             await self.request("POST", resource.path(namespace), params={"dryRun": "All"}, body=body)
+
+    async def check_update(self, resource: Resource[T], body: Mapping[str, Any], *, namespace: str | None) -> None:
+        """Send an update as a dry run. Raises the error of its rejection; a conflict is none."""
+        path = resource.path(namespace, body["metadata"]["name"])
+        with suppress(errors.Conflict):
+            await self.request("PUT", path, params={"dryRun": "All"}, body=body)
 
     async def replace(
         self, resource: Resource[T], name: str, body: Mapping[str, object], *, namespace: str | None = None

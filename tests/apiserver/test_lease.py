@@ -13,6 +13,8 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer, Lose
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
+from harvester_ccm.commands.leader import read_lease
+from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.builtin import Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
@@ -207,6 +209,24 @@ async def test_released_lease_looks_as_client_go_leaves_it(candidate: Candidate,
     assert (document["spec"].get("holderIdentity", ""), document["spec"]["leaseDurationSeconds"]) == ("", 1)
     assert document["metadata"]["annotations"] == {"note": "kept", MARK: "ccm/1.0 us"}
     assert lease.program() == ""
+
+
+async def test_command_finds_out_whether_the_lease_can_be_written(
+    client: ApiClient, candidate: Candidate, namespace: str, lease: LeaseObject
+) -> None:
+    async def reason(where: str = namespace) -> str:
+        flags = parse_command_line(["--cloud-config=/none", f"--leader-elect-resource-namespace={where}"])
+        _, lines = await read_lease(build_settings(flags, {}), client)
+        return lines[0][1].reasons[0].reason
+
+    assert await reason() == "NoLeader"
+    assert lease.holder() is None
+    assert await reason(f"{namespace}-none") == "LeaseNotWritable"
+    await candidate.acquire()
+    await candidate.release()
+    before = lease.read()
+    assert await reason() == "NoLeader"
+    assert lease.read() == before
 
 
 async def test_only_the_holder_releases_the_lease(

@@ -63,7 +63,8 @@ class Screen:
     def __init__(self, stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
         scene = stage.scene
-        files = {"cluster-name": "demo", "cloud-config": scene.cloud_config, "kubeconfig": scene.guest.admin_kubeconfig}
+        # The other flags are on the Lease of the leader.
+        files = {"cloud-config": scene.cloud_config, "kubeconfig": scene.guest.admin_kubeconfig}
         self._flags = [f"--{name}={value}" for name, value in files.items()]
 
     async def run(self, *words: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LEASE_HOLDER
+from harvester_ccm.names import LEASE_FLAGS, LEASE_HOLDER
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
@@ -98,6 +98,8 @@ async def test_leader_marks_its_lease_as_that_of_this_program() -> None:
     task = asyncio.create_task(world.run(ClusterReplaced("another server")), name="program")
     await asyncio.sleep(4)
     assert world.program == f"harvester-ccm/{__version__}"
+    noted = world.guest.of(LEASES)[LEASE]["metadata"]["annotations"][LEASE_FLAGS]
+    assert noted == "--cluster-name=demo --controllers=service-lb-controller"
     await task
     assert world.program == ""
 

@@ -46,8 +46,12 @@ class LoopbackApi:
         refused = self.refusal or self.refusals.get(f"{method} {path}")
         if refused is not None:
             status, message = refused
-            reason = "Forbidden" if status == 403 else "InternalError"
-            return status, {"kind": "Status", "status": "Failure", "reason": reason, "message": message}
+            failure: Json = {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": message}
+            if status == 403:
+                failure["reason"] = "Forbidden"
+            elif message.startswith("namespaces "):
+                failure |= {"reason": "NotFound", "details": {"name": path.split("/")[-2]}}
+            return status, failure
         if path == "/version":
             return 200, {"gitVersion": "v1.35.0"}
         if path.removeprefix("/apis/") in self.groups:

@@ -6,11 +6,11 @@ from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.facts import AddressFacts
-from harvester_ccm.plan.node.interface import Interface
+from harvester_ccm.plan.node.interface import NodeInterface
 from harvester_ccm.plan.node.messages import listed
 
 
-def network_defaulted(facts: AddressFacts, interface: Interface) -> EventMessage:
+def network_defaulted(facts: AddressFacts, interface: NodeInterface) -> EventMessage:
     """Return the Event for a Node whose interface was selected by nothing but its place among several."""
     cause = (
         f"The VM has several network interfaces ({listed(facts.candidates)}); the addresses of {interface.name!r} in "
@@ -56,7 +56,7 @@ def no_address(facts: AddressFacts, networks: Iterable[str]) -> EventMessage:
     return EventMessage("Warning", NodeReason.NO_ADDRESS, cause, _advice(facts))
 
 
-def none_in_cidr(facts: AddressFacts, interface: Interface) -> EventMessage:
+def none_in_cidr(facts: AddressFacts, interface: NodeInterface) -> EventMessage:
     """Return the Event for a VM whose addresses are all outside --node-ip-cidr."""
     seen = listed(facts.reported[interface.name])
     ranges = ", ".join(map(str, facts.settings.node_ip_cidrs))
@@ -69,7 +69,7 @@ def _no_internal_ip(cause: str, subject: str) -> EventMessage:
     return EventMessage("Warning", NodeReason.NO_INTERNAL_IP, cause, remedy, subject=subject)
 
 
-def node_ip_unusable(facts: AddressFacts, interface: Interface, unusable: Iterable[IPAddress]) -> EventMessage:
+def node_ip_unusable(facts: AddressFacts, interface: NodeInterface, unusable: Iterable[IPAddress]) -> EventMessage:
     """Return the Event about addresses of the kubelet that are not published, or not yet."""
     for address in unusable:
         if facts.is_behind_pod_network(address):
@@ -78,7 +78,7 @@ def node_ip_unusable(facts: AddressFacts, interface: Interface, unusable: Iterab
     return node_ip_not_reported(facts, interface)
 
 
-def node_ip_not_reported(facts: AddressFacts, interface: Interface) -> EventMessage:
+def node_ip_not_reported(facts: AddressFacts, interface: NodeInterface) -> EventMessage:
     """Return the Event for addresses of the kubelet that the selected interface does not report."""
     missing = [address for address in facts.provided if address not in interface.own]
     others = sorted({interface.elsewhere[address] for address in missing if address in interface.elsewhere})

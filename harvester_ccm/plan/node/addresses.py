@@ -40,11 +40,11 @@ from harvester_ccm.plan.node.address_events import (
     none_in_cidr,
 )
 from harvester_ccm.plan.node.facts import AddressFacts, Holder, VirtualIPs, is_inside, read_facts
-from harvester_ccm.plan.node.interface import Interface, pod_network_only, select_interface
+from harvester_ccm.plan.node.interface import NodeInterface, pod_network_only, select_interface
 from harvester_ccm.plan.node.internal_ip import Choice, choose_internal_ip
 
 
-class Conflict(Struct, frozen=True):
+class NodeConflict(Struct, frozen=True):
     """Another Node that has the InternalIP or the VM of a Node, too."""
 
     other: str
@@ -65,7 +65,7 @@ class AddressPlan(Struct, frozen=True):
     events: tuple[EventMessage, ...] = ()
     missing: frozenset[IPAddress] = frozenset()
     """Addresses that the VM should report and does not, and that are replaced or used after some time."""
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[NodeConflict, ...] = ()
     """Other Nodes with an InternalIP of this one, or with an address that this one therefore does not get."""
 
 
@@ -106,7 +106,7 @@ def _plan(facts: AddressFacts) -> AddressPlan:
     return plan
 
 
-def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
+def _plan_interface(facts: AddressFacts, interface: NodeInterface) -> AddressPlan:
     """Return the addresses of the selected interface."""
     choices = [choose_internal_ip(facts, interface, version) for version in (4, 6)]
     missing = frozenset(choice.missing for choice in choices if choice.missing is not None)
@@ -127,7 +127,7 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     return replace(plan, events=(node_ip_unusable(facts, interface, unknown),))
 
 
-def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
+def _is_kubelet_contradicted(facts: AddressFacts, interface: NodeInterface) -> bool:
     """Return whether the kubelet names an address in another VM network: one of the two must be corrected."""
     if not interface.is_in_vm_network:
         return False
@@ -135,7 +135,9 @@ def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
     return any(interface.elsewhere.get(address) in attached for address in facts.provided)
 
 
-def _wanted_and_taken(facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]) -> list[IPAddress]:
+def _wanted_and_taken(
+    facts: AddressFacts, interface: NodeInterface, chosen: Mapping[IPAddress, Choice]
+) -> list[IPAddress]:
     """Return the addresses that the Node would get if no other Node had them."""
     if facts.provided:
         return [address for address in facts.provided if facts.is_taken(address)]
@@ -144,7 +146,7 @@ def _wanted_and_taken(facts: AddressFacts, interface: Interface, chosen: Mapping
     return [address for address in interface.taken if address.version not in served]
 
 
-def _conflicts(facts: AddressFacts, addresses: Iterable[IPAddress]) -> tuple[Conflict, ...]:
+def _conflicts(facts: AddressFacts, addresses: Iterable[IPAddress]) -> tuple[NodeConflict, ...]:
     """Return the conflicts about those of the addresses that other Nodes have."""
     conflicts = []
     for address in addresses:
@@ -154,7 +156,7 @@ def _conflicts(facts: AddressFacts, addresses: Iterable[IPAddress]) -> tuple[Con
     return tuple(conflicts)
 
 
-def _conflict(facts: AddressFacts, address: IPAddress, holder: Holder) -> Conflict:
+def _conflict(facts: AddressFacts, address: IPAddress, holder: Holder) -> NodeConflict:
     """Return the conflict about an address. The Event has one text for both Nodes."""
     vms = {facts.node.metadata.name: facts.vmi.metadata.key, holder.node: holder.vm}
     names = sorted(vms)
@@ -169,11 +171,11 @@ def _conflict(facts: AddressFacts, address: IPAddress, holder: Holder) -> Confli
         "IDs that were cloned with an image. If a Node is not used any more, stop its VM"
     )
     event = EventMessage("Warning", NodeReason.INTERNAL_IP_IN_USE, cause, remedy, subject=subject)
-    return Conflict(holder.node, event)
+    return NodeConflict(holder.node, event)
 
 
 def _problem(
-    facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice], conflicts: Sequence[Conflict]
+    facts: AddressFacts, interface: NodeInterface, chosen: Mapping[IPAddress, Choice], conflicts: Sequence[NodeConflict]
 ) -> EventMessage | None:
     """Return why no address can be published. A new Node with a conflict is not initialized."""
     has_internal_ip = bool(facts.present and chosen)
@@ -199,7 +201,7 @@ def _in_families_of_kubelet(facts: AddressFacts, chosen: Mapping[IPAddress, Choi
 
 
 def _publish(
-    facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]
+    facts: AddressFacts, interface: NodeInterface, chosen: Mapping[IPAddress, Choice]
 ) -> tuple[tuple[NodeAddress, ...], dict[str, str]]:
     """Return the addresses of the Node, and the reason for each."""
     reported = {**dict.fromkeys(interface.own, interface.name), **_published_elsewhere(facts, interface)}
@@ -241,7 +243,7 @@ def _in_order(facts: AddressFacts, published: Sequence[NodeAddress]) -> list[Nod
     return sorted(published, key=lambda entry: places.get(entry.address, len(order)))
 
 
-def _published_elsewhere(facts: AddressFacts, interface: Interface) -> dict[IPAddress, str]:
+def _published_elsewhere(facts: AddressFacts, interface: NodeInterface) -> dict[IPAddress, str]:
     """Return the ExternalIPs of the Node that the VM reports on another interface.
 
     Go providers before 0.2.6 publish the addresses of all interfaces.
@@ -252,7 +254,7 @@ def _published_elsewhere(facts: AddressFacts, interface: Interface) -> dict[IPAd
     return {address: other for address, other in interface.elsewhere.items() if str(address) in shown}
 
 
-def _reasons_elsewhere(interface: Interface) -> dict[str, str]:
+def _reasons_elsewhere(interface: NodeInterface) -> dict[str, str]:
     """Return why the addresses of other interfaces are not published."""
     return {
         str(address): f"on interface {other}, and not on {interface.name}"
@@ -260,7 +262,7 @@ def _reasons_elsewhere(interface: Interface) -> dict[str, str]:
     }
 
 
-def _reasons_taken(facts: AddressFacts, interface: Interface) -> dict[str, str]:
+def _reasons_taken(facts: AddressFacts, interface: NodeInterface) -> dict[str, str]:
     """Return why the addresses that other Nodes have are not published."""
     holders = {address: facts.holder_of(address) for address in interface.taken}
     return {str(address): f"InternalIP of Node {holder.node}" for address, holder in holders.items() if holder}

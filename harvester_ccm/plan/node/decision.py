@@ -23,7 +23,7 @@ from harvester_ccm.model.core import PROVIDER_SCHEME, Node, parse_provider_id
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import UNINITIALIZED_TAINT, VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.addresses import AddressPlan, Conflict, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, NodeConflict, plan_addresses
 from harvester_ccm.plan.node.facts import Holder, VirtualIPs, addresses_of
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import listed
@@ -76,7 +76,7 @@ class NodePlan(Struct, frozen=True):
     """Why the Node cannot be initialized yet; also one of the events."""
     events: tuple[EventMessage, ...] = ()
     """Events for what holds now."""
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[NodeConflict, ...] = ()
     """Other Nodes with the VM or an address of this one; their Events are also for the other Node."""
     addresses: AddressPlan = AddressPlan()
     skip_reason: str = ""
@@ -207,7 +207,7 @@ def _waiting(snapshot: NodeSnapshot, addresses: AddressPlan, more: Iterable[Even
     conflicts = list(addresses.conflicts)
     about_vm = snapshot.match.problem or snapshot.match.event
     if snapshot.match.rival and about_vm is not None:
-        conflicts.append(Conflict(snapshot.match.rival, about_vm))
+        conflicts.append(NodeConflict(snapshot.match.rival, about_vm))
     return NodePlan(
         conflicts=tuple(conflicts),
         waiting=waiting,

@@ -14,7 +14,7 @@ from harvester_ccm.plan.node.facts import AddressFacts, is_inside
 _POD_NETWORK_ONLY: Final = "in Harvester's management (pod) network only"
 
 
-class Interface(Struct, frozen=True):
+class NodeInterface(Struct, frozen=True):
     """The selected interface, and what the VM reports."""
 
     name: str
@@ -34,7 +34,7 @@ class Interface(Struct, frozen=True):
         return bool(self.name)
 
 
-def select_interface(facts: AddressFacts) -> Interface | None:
+def select_interface(facts: AddressFacts) -> NodeInterface | None:
     """Return the interface by the first rule that matches; None if none does. The VM has a candidate."""
     for rule in _RULES:
         name = rule(facts)
@@ -43,12 +43,12 @@ def select_interface(facts: AddressFacts) -> Interface | None:
     return None
 
 
-def pod_network_only(facts: AddressFacts) -> Interface:
+def pod_network_only(facts: AddressFacts) -> NodeInterface:
     """Return the stand-in for the interface of a VM that is in no VM network."""
     return _interface(facts, "", _POD_NETWORK_ONLY)
 
 
-def _interface(facts: AddressFacts, name: str, network: str) -> Interface:
+def _interface(facts: AddressFacts, name: str, network: str) -> NodeInterface:
     reported = facts.reported.get(name, ())
     taken = [address for address in reported if facts.is_taken(address)]
     own = dict.fromkeys(address for address in reported if not facts.is_taken(address))
@@ -58,7 +58,7 @@ def _interface(facts: AddressFacts, name: str, network: str) -> Interface:
         for address in addresses
         if other != name and address not in own
     }
-    return Interface(name, network, own, taken, elsewhere)
+    return NodeInterface(name, network, own, taken, elsewhere)
 
 
 def _with_kubelet_address(facts: AddressFacts) -> str | None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from harvester_ccm.names import PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.facts import AddressFacts
-from harvester_ccm.plan.node.interface import Interface
+from harvester_ccm.plan.node.interface import NodeInterface
 
 _NAMED: Final = f"named by annotation {PROVIDED_NODE_IP}"
 _KEPT: Final = "present InternalIP, which the VM does not report now"
@@ -75,7 +75,7 @@ class Family(Struct, frozen=True):
         return bool(self.allowed or self.excluded)
 
 
-def choose_internal_ip(facts: AddressFacts, interface: Interface, version: int) -> Choice:
+def choose_internal_ip(facts: AddressFacts, interface: NodeInterface, version: int) -> Choice:
     """Return the InternalIP of one IP family by the first rule that matches."""
     family = _family(facts, interface, version)
     for choose in _RULES:
@@ -85,7 +85,7 @@ def choose_internal_ip(facts: AddressFacts, interface: Interface, version: int) 
     return Choice()
 
 
-def _family(facts: AddressFacts, interface: Interface, version: int) -> Family:
+def _family(facts: AddressFacts, interface: NodeInterface, version: int) -> Family:
     present = _of_version(facts.present, version)
     return Family(
         facts=facts,

@@ -11,7 +11,7 @@ from harvester_ccm.plan.service.allocation.deletion import deletion_in
 from harvester_ccm.plan.service.announcing.device import RESTART
 from harvester_ccm.plan.service.announcing.sequence import LEAVE, WITHDRAW, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
-from harvester_ccm.plan.service.ownership.owner import allocated_addresses
+from harvester_ccm.plan.service.ownership.owner import Mark, Owner, allocated_addresses, foreign_warning, mark_of
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import has_other_class, was_secondary
 from harvester_ccm.plan.service.sharing.permission import users_of_address
@@ -81,7 +81,7 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
         NotManaged(),
         finalizer=Finalizer.REMOVE,
         ingress=() if was_managed and _has_our_status(snapshot) else None,
-        events=(None if snapshot.is_new else _DELETED,),
+        events=(None if snapshot.is_new else _left_under_other_name(snapshot) or _DELETED,),
     )
     if service.metadata.deleting:
         return desired
@@ -91,6 +91,15 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
         annotations={names.ANNOUNCED_AS: None},
         labels={names.PRIMARY_SERVICE_LABEL: None},
     )
+
+
+def _left_under_other_name(snapshot: ServiceSnapshot) -> EventMessage | None:
+    """Return the Warning about a load balancer of the Service that stays: it has another cluster name. Or None."""
+    for candidate in snapshot.match.candidates:
+        is_of_other_cluster = mark_of(candidate.load_balancer, snapshot.cluster) is Mark.FOREIGN
+        if candidate.owner is Owner.FOREIGN and not is_of_other_cluster:
+            return foreign_warning(candidate)
+    return None
 
 
 def _has_our_status(snapshot: ServiceSnapshot) -> bool:

@@ -11,6 +11,7 @@ from harvester_ccm.names import (
     LB_CONTROLLER_FINALIZER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
+    LEASE_FLAGS,
     LEASE_HOLDER,
 )
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
@@ -117,14 +118,16 @@ def lease(
     *,
     holder: str = "w1_x",
     mark: str = "harvester-ccm/1 w1_x",
+    flags: str | None = None,
     seconds: float = 0,
 ) -> Json:
-    """Return the Lease of a leader, renewed this long ago."""
+    """Return the Lease of a leader with these flags, renewed this long ago."""
     renewed = datetime.now(UTC) - timedelta(seconds=seconds)
+    marks = {LEASE_HOLDER: mark} if flags is None else {LEASE_HOLDER: mark, LEASE_FLAGS: flags}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": name, "namespace": "kube-system", "annotations": {LEASE_HOLDER: mark}},
+        "metadata": {"name": name, "namespace": "kube-system", "resourceVersion": "7", "annotations": marks},
         # On a busy machine, a command can take longer than a Lease usually lasts.
         "spec": {"holderIdentity": holder, "renewTime": renewed.isoformat(), "leaseDurationSeconds": 3600},
     }

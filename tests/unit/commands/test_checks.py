@@ -55,6 +55,11 @@ def of_another_cluster() -> Json:
     return objects.balancer(of="shop/theirs", uid="9", annotations={LB_OWNER: "another"})
 
 
+def under_another_name() -> Json:
+    """Return a load balancer that this cluster made under another name."""
+    return objects.balancer("renamed", of="shop/theirs", uid="9", annotations={LB_OWNER: objects.CLUSTER_UID})
+
+
 def joining(name: str, *, minutes: int) -> Json:
     """Return the instance of a VM that is labelled for this cluster, and has run for this time."""
     one = objects.instance(name, ("eth0", "default/lan", ["10.0.0.9"]), labels={VM_CLUSTER: "demo"})
@@ -261,6 +266,10 @@ HINTS: Final[dict[str, tuple[list[Json], str]]] = {
         [of_another_cluster()],
         "Cluster demo: Load balancers in Harvester have this name and the UID of another cluster: demo-shop-theirs-",
     ),
+    "load balancer that this cluster made under another name": (
+        [under_another_name()],
+        "Cluster demo: Load balancers in Harvester have the UID of this cluster and another cluster name: renamed",
+    ),
 }
 
 
@@ -323,14 +332,41 @@ def test_missing_permission_for_the_lease_is_named(
     assert (expected in message, expected in of_others) == (True, True)
 
 
-def test_webhook_that_rejects_the_lease_is_named(run: Runner, tmp_path: Path) -> None:
-    path = "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    text = 'failed calling webhook "leases.example.com": connection refused'
-    guest = LoopbackApi([objects.home()], clusters.GUEST_GROUPS, refusals={path: (500, text)})
-    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
-        message = run("status", "-o", "json", *flags).document["problems"][0]["message"]
-    expected = f"leads. The API server rejects the Lease: {text}. Correct or delete that webhook or policy. Nothing"
-    assert expected in message
+AWAY = 'failed calling webhook "leases.example.com": connection refused'
+REJECTED: dict[str, tuple[Json | None, tuple[int, str], str]] = {
+    "no Lease": (None, (500, AWAY), f"leads. The API server rejects the Lease: {AWAY}. Correct or delete that webhook"),
+    "a released Lease": (
+        objects.lease(holder="", mark=""),
+        (500, AWAY),
+        f"leads. The API server rejects the Lease: {AWAY}. Correct or delete",
+    ),
+    "no namespace": (
+        None,
+        (404, 'namespaces "kube-system" not found'),
+        "Namespace kube-system does not exist in this cluster: create it, or correct --leader-elect-resource-namespace",
+    ),
+    "a slow etcd": (
+        None,
+        (500, "etcdserver: request timed out"),
+        "does not complete a write of the Lease: etcdserver: request timed out. On a control plane node of this",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lease", "refusal", "text"), REJECTED.values(), ids=REJECTED.keys())
+def test_lease_that_cannot_be_written_is_a_problem_before_the_first_start(
+    run: Runner, tmp_path: Path, lease: Json | None, refusal: tuple[int, str], text: str
+) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    request = f"POST {path}" if lease is None else f"PUT {path}/cloud-controller-manager"
+    stored = [objects.home(), *objects.working_node(), *filter(None, [lease])]
+    guest = LoopbackApi(stored[:2] + stored[4:], clusters.GUEST_GROUPS, refusals={request: refusal})
+    with two_clusters(guest, LoopbackApi(stored[2:4], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
+        problem = run("status", "-o", "json", *flags).document["problems"][0]
+        before_installation = run("preflight", *flags)
+    assert (problem["reason"], text in problem["message"]) == ("LeaseNotWritable", True)
+    assert before_installation.code == 1
+    assert text in " ".join(before_installation.out.split())
 
 
 @pytest.mark.parametrize(

@@ -175,9 +175,12 @@ REPORTS: dict[str, tuple[list[partial[Json]], str]] = {
 }
 
 
-def test_report_before_the_leader_began_is_no_note_until_it_is_repeated(run: Runner, serve: ClusterServer) -> None:
+@pytest.mark.parametrize("seconds", [0, 7200], ids=["that leads", "that does not renew its Lease any more"])
+def test_report_before_the_leader_began_is_no_note_until_it_is_repeated(
+    run: Runner, serve: ClusterServer, seconds: float
+) -> None:
     """The process that wrote it was replaced, without the Event that ends it."""
-    lease = objects.lease()
+    lease = objects.lease(seconds=seconds)
     lease["spec"]["acquireTime"] = time_text(datetime.now(UTC) - timedelta(seconds=100))
     flags = serve(objects.home(), lease, report(FAILED, 200))
     assert "the controller reported" not in run("status", *flags).out

@@ -143,19 +143,20 @@ async def test_dry_run(error: KubeError | None, result: Result, fix: str) -> Non
 
 
 class Reviewer:
-    """An API server that grants everything, or cannot be reached; ``reviews`` has the attributes of each review."""
+    """An API server that grants everything or nothing, or cannot be reached; ``reviews`` has what was asked."""
 
     namespace = "prod"
 
-    def __init__(self, error: KubeError | None = None) -> None:
+    def __init__(self, error: KubeError | None = None, *, is_granted: bool = True) -> None:
         self.reviews: list[dict[str, Any]] = []
         self._error = error
+        self._is_granted = is_granted
 
     async def create(self, _resource: object, body: dict[str, Any]) -> Review:
         self.reviews.append(body["spec"]["resourceAttributes"])
         if self._error is not None:
             raise self._error
-        return Review(status=ReviewStatus(allowed=True))
+        return Review(status=ReviewStatus(allowed=self._is_granted))
 
 
 @pytest.mark.parametrize(("cluster", "namespaces"), [(HARVESTER, {"prod"}), (GUEST, {None, "kube-system"})])
@@ -167,6 +168,22 @@ async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namesp
     assert len(server.reviews) == len(permissions_of(cluster, SETTINGS))
     found = await check_permissions(cast("ApiClient", Reviewer(Unreachable("away"))), cluster, SETTINGS, "me")
     assert {(one.result, one.detail) for one in found} == {(Result.FAILED, "unknown: away")}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "fix"),
+    [
+        ("prod", "bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace prod"),
+        (
+            "default",
+            "the context of the cloud-config names namespace prod. If the VMs of this cluster are in default, ",
+        ),
+    ],
+)
+async def test_missing_permissions_show_a_context_of_another_namespace(namespace: str, fix: str) -> None:
+    server = cast("ApiClient", Reviewer(is_granted=False))
+    found = await check_permissions(server, HARVESTER, SETTINGS, f"system:serviceaccount:{namespace}:demo")
+    assert all(fix in one.fix for one in found)
 
 
 def test_lease_is_not_checked_without_leader_election() -> None:
@@ -270,13 +287,17 @@ def test_cloud_config_that_leads_to_the_guest_cluster_is_named(run: Runner, tmp_
 
 def test_name_of_the_cluster_is_checked_when_it_is_not_given(run: Runner, serve: ClusterServer) -> None:
     named = objects.balancer("prod", address="10.0.0.7", annotations={LB_OWNER: objects.CLUSTER_UID})
-    code, found = checks(run, unnamed(serve(objects.home(), objects.lease(), *objects.working_node(), named)))
+    lease = objects.lease(flags="--cluster-name=prod")
+    code, found = checks(run, unnamed(serve(objects.home(), lease, *objects.working_node(), named)))
     assert code == 0
     assert found["cluster name"] == ("ok", "'prod'")
     code, found = checks(run, unnamed(serve(objects.home(), objects.lease(), objects.node(), objects.machine())))
     assert code == 2
     assert found["cluster name"][0] == "failed"
-    assert "name of this cluster: no load balancer in Harvester has the UID of this cluster" in found["cluster name"][1]
+    assert (
+        "name of this cluster: no controller has noted its flags on Lease cloud-controller-manager"
+        in found["cluster name"][1]
+    )
 
 
 def second_controller() -> objects.Json:

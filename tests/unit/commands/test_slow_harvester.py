@@ -93,18 +93,17 @@ POOL = {
     "status": {"allocatedHistory": {"10.0.0.7": f"vms/{load_balancer_name('demo', 'shop', 'new', objects.UID)}"}},
 }
 OTHER = objects.balancer(of="shop/other", uid="9", address="10.0.0.9", annotations={LB_OWNER: objects.CLUSTER_UID})
-"""Has the name of the cluster."""
 COMMANDS = (("status",), ("explain", "svc/new", "-n", "shop"), ("preflight",))
 
 
 @pytest.mark.parametrize("service", [NEW, REQUESTING], ids=["any address", "requested address"])
-@pytest.mark.parametrize("name", ["demo", ""], ids=["named", "unnamed"])
+@pytest.mark.parametrize("noted", [None, "--cluster-name=demo"], ids=["named", "noted"])
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_slow_harvester_whose_webhook_hangs_is_reported_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], service: Json, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], service: Json, noted: str | None
 ) -> None:
     servers = SlowServers(
-        LoopbackApi([objects.home(), objects.lease(), objects.node(), service], clusters.GUEST_GROUPS),
+        LoopbackApi([objects.home(), objects.lease(flags=noted), objects.node(), service], clusters.GUEST_GROUPS),
         LoopbackApi([objects.machine(), OTHER, POOL], clusters.HARVESTER_GROUPS, rules=[pool_rule("lan")]),
     )
     out = TimedStream()
@@ -117,7 +116,7 @@ def test_slow_harvester_whose_webhook_hangs_is_reported_in_time(
     monkeypatch.setattr(asyncio, "run", jump)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    of_name = [f"--cluster-name={name}"] if name else []
+    of_name = [] if noted else ["--cluster-name=demo"]
     main(["harvester-ccm", *words, *files(tmp_path), *of_name], {})
     assert expected(words[0]) in out.getvalue(), out.getvalue() + err.getvalue()
     assert START + min(out.times + err.times) <= FIRST_LINE

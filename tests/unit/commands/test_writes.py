@@ -87,6 +87,21 @@ def test_event_before_the_service_became_ready_says_nothing(run: Runner, serve: 
     assert "FieldConflict" in run("status", *serve(objects.home(), objects.lease(), *working, conflict)).out
 
 
+@pytest.mark.parametrize(
+    ("field", "is_shown"), [("status.addresses", True), ("label topology.kubernetes.io/zone", False)]
+)
+def test_conflict_of_a_node_counts_while_its_fields_are_written(
+    run: Runner, serve: ClusterServer, field: str, *, is_shown: bool
+) -> None:
+    node, *vm = objects.working_node()
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
+    conflict = event(node["metadata"]["uid"], "FieldConflict", message=f"Another controller overwrites {field}")
+    conflict["involvedObject"] = {"kind": "Node", "name": "w1", "uid": node["metadata"]["uid"]}
+    result = run("status", *serve(objects.home(), objects.lease(), node, *vm, conflict))
+    assert ("FieldConflict" in result.out) is is_shown
+    assert result.code == is_shown
+
+
 def ready(since: datetime) -> Json:
     """Return the condition of a Service that is ready since a time."""
     return {"type": LOAD_BALANCER_READY, "status": "True", "lastTransitionTime": f"{since:%Y-%m-%dT%H:%M:%SZ}"}

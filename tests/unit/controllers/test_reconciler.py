@@ -37,7 +37,7 @@ class Counter(Reconciler[int, CountPlan]):
         self.target = target
         self.settled: Outcome = Outcome() if outcome is None else outcome
         self.fails = False
-        self.conflicts: list[tuple[str, ...]] = []
+        self.conflicts: list[list[str]] = []
         self.emitted: list[bool] = []
 
     async def wait_synced(self) -> None:
@@ -64,7 +64,7 @@ class Counter(Reconciler[int, CountPlan]):
     def limited(self, _plan: CountPlan, _snapshot: int) -> LimitedWrite:
         return LimitedWrite("uid", {"number": "same"})
 
-    def report_conflict(self, fields: tuple[str, ...], _snapshot: int) -> None:
+    def report_conflict(self, fields: list[str], _snapshot: int) -> None:
         self.conflicts.append(fields)
 
     def emit_planned(self, _plan: CountPlan, _snapshot: int, *, is_sent_now: bool) -> None:
@@ -103,7 +103,7 @@ async def test_write_beyond_the_limit_is_reported_and_repeated() -> None:
     assert outcome.reason == Reason.FIELD_CONFLICT
     assert outcome.at_most == pytest.approx(WRITE_INTERVAL_SECONDS)
     assert counter.number == WRITE_BURST
-    assert counter.conflicts == [("number",)]
+    assert counter.conflicts == [["number"]]
     assert counter.emitted[-1] is False
     await asyncio.sleep(WRITE_INTERVAL_SECONDS)
     await counter.reconcile("a")

@@ -64,6 +64,7 @@ DEFAULTS = Settings(
     ),
     logging=LoggingSettings(format=LogFormat.TEXT, verbosity=0),
     controllers=ALL_CONTROLLERS,
+    flags=("--cluster-name=demo",),
 )
 
 
@@ -75,6 +76,12 @@ def problems(*words: str) -> tuple[str, ...]:
     with pytest.raises(ConfigurationError) as raised:
         settings(*words)
     return raised.value.problems
+
+
+def test_flags_that_do_not_depend_on_the_machine_are_noted() -> None:
+    here = ("--kubeconfig=/guest", "--cloud-config-context=vms", "--v=5", "--secure-port=0", "--leader-elect=false")
+    noted = ("--former-cluster-names=a,b", "--management-network=vlan10", "--controllers=*")
+    assert settings(*here, *noted).flags == ("--cluster-name=demo", *noted)
 
 
 def test_defaults() -> None:
@@ -119,7 +126,7 @@ def name_of(word: str) -> str:
 
 
 def test_every_flag_reaches_its_setting() -> None:
-    assert settings(*EVERY_FLAG.split()) == Settings(
+    assert replace(settings(*EVERY_FLAG.split()), flags=()) == Settings(
         harvester=replace(DEFAULTS.harvester, former_names=("old", "older"), context="vms"),
         guest=GuestSettings(kubeconfigs=(Path("/guest"),), master="https://guest:6443", context="admin"),
         services=ServiceSettings(

@@ -100,7 +100,11 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
         f"The load balancer with address {address} of this Service does not exist in Harvester any more; it is "
         f"recreated as {name}. Its address is kept if Harvester allows it"
     )
-    return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause)
+    remedy = (
+        "If nobody deleted it, and this repeats, a copy of this cluster, such as a restored snapshot, runs with the "
+        "same --cluster-name and deletes it: give the copy another one"
+    )
+    return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause, remedy)
 
 
 def plan_queued(snapshot: ServiceSnapshot) -> Desired:

@@ -149,7 +149,8 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
     Stage.POOL_EXHAUSTED: _Text(
         Reason.POOL_EXHAUSTED,
         "IP pool{pool} has no free address",
-        "Add a range to it, or delete a Service that uses it. If no load balancer does, an entry of its status names "
+        "Add a range to it, or delete a Service that uses it. harvester-ccm cleanup --cluster-name=NAME deletes the "
+        "load balancers of a cluster that no longer exists. If no load balancer uses it, an entry of its status names "
         "one that is gone (see the page about disaster recovery)",
     ),
     Stage.POOL_NOT_READY: _Text(

@@ -13,6 +13,8 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
+    LB_CLUSTER,
+    LB_OWNER,
     LB_RECONCILE,
     LB_REQUESTED_NETWORK,
     LOAD_BALANCER_READY,
@@ -246,6 +248,15 @@ def test_deleted_primary() -> None:
 
 def test_service_that_stays() -> None:
     assert differences("removal_stays", STAYS) == []
+
+
+def test_load_balancer_under_another_cluster_name_stays_and_is_named() -> None:
+    made = plan(DELETED, marked(name="old-shop-web-1", labels={LB_CLUSTER: "old"}))
+    (event,) = made.events
+    assert event.reason == Reason.OWNERSHIP_CONFLICT
+    assert "--former-cluster-names=old" in event.message
+    of_other_cluster = marked(name="old-shop-web-1", labels={LB_CLUSTER: "old"}, annotations={LB_OWNER: "another"})
+    assert [event.reason for event in plan(DELETED, of_other_cluster).events] == [Reason.DELETED]
 
 
 def test_user_of_the_address_is_named() -> None:
