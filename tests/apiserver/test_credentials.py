@@ -128,8 +128,9 @@ async def test_plugin_gets_the_cluster_and_its_arguments(
     plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path
 ) -> None:
     path = plugin(
-        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path / "info"}; echo "$1 $EXTRA" > {tmp_path / "arguments"}\n'
+        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path / "info"}; echo "$1 $EXTRA $PATH" > {tmp_path / "arguments"}\n'
         + printing({"token": "a"}),
+        command="./plugin.sh",
         args=["get-token"],
         env=[{"name": "EXTRA", "value": "more"}],
         provideClusterInfo=True,
@@ -138,7 +139,7 @@ async def test_plugin_gets_the_cluster_and_its_arguments(
     assert await load_credentials(path).token.fetch() == "a"
 
     assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"]["server"] == guest.url
-    assert (tmp_path / "arguments").read_text() == "get-token more\n"
+    assert (tmp_path / "arguments").read_text() == f"get-token more {os.environ['PATH']}\n"
 
 
 ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
@@ -178,6 +179,7 @@ async def test_plugin_runs_again_when_its_token_has_expired(
         ("head -c 5000 /dev/zero | tr '\\0' '['", "it printed no ExecCredential"),
         # Half of a character, which no certificate and no header can carry.
         (printing({"clientCertificateData": "\ud800", "clientKeyData": "x"}), "it printed no ExecCredential"),
+        (printing({"clientCertificateData": "x", "clientKeyData": "y"}), "it printed no ExecCredential"),
         ("echo '[]'", "it printed no ExecCredential"),
         (printing("secret"), "it printed no ExecCredential"),
         (printing({}), "it printed neither a token nor a client certificate"),

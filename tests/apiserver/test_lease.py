@@ -184,7 +184,7 @@ async def test_lease_that_is_renewed_is_not_taken(candidate: Candidate, lease: L
 
 
 async def test_released_lease_is_taken_at_once(client: ApiClient, namespace: str, lease: LeaseObject) -> None:
-    slow = LeaseTimes(lease_duration=15, renew_deadline=10, retry_period=0.05)
+    slow = LeaseTimes(lease_duration=14.5, renew_deadline=10, retry_period=0.05)
     first, second = (Candidate(client, namespace, identity, slow) for identity in ("first", "second"))
     await first.acquire()
     async with running(second.acquire()) as acquiring:

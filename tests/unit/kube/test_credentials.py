@@ -18,6 +18,7 @@ from harvester_ccm.kube import credentials
 from harvester_ccm.kube.connection import read_bytes
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import CredentialError, NotInCluster
+from tests.support.offline import json_web_token
 
 Document = dict[str, Any]
 
@@ -109,6 +110,7 @@ BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
     "server with another scheme": (cluster(server="ftp://host"), HOST),
     "server with a password": (cluster(server="https://me:hunter2@192.0.2.1"), "'https://[removed]@192.0.2.1' is not"),
     "server without host": (cluster(server="https://:6443"), HOST),
+    "server with a port above the last": (cluster(server="https://192.0.2.1:65536"), HOST),
     "server with two lines": (cluster(server="https://192.0.2.1:6443\r\nHost: b"), HOST),
     "server with a query": (cluster(server="https://192.0.2.1:6443/?a#b"), HOST),
     "invalid server name": (cluster(tls_server_name="a\u202eb"), "tls-server-name: not a valid host name"),
@@ -176,7 +178,8 @@ def test_unusable_file_is_reported(
 
 def test_usable_kubeconfig(path: Path, pair: dict[str, str]) -> None:
     lines = "\n".join(re.findall(".{1,64}", pair["authority"]))
-    path.write_text(written(cluster(certificate_authority_data=lines, insecure_skip_tls_verify=True)))
+    change = cluster(certificate_authority_data=lines, certificate_authority="not-read", insecure_skip_tls_verify=True)
+    path.write_text(written(change))
 
     found = load_credentials(path, {})
 
@@ -254,7 +257,8 @@ def test_certificate_files_next_to_the_kubeconfig(path: Path, authority: Authori
     change = user(client_certificate="me.crt", client_key="me.key")
     path.write_text(written(lambda d: (change(d), cluster(certificate_authority="ca.crt")(d))))
 
-    assert load_credentials(path, {}).token.get() is None
+    found = load_credentials(path, {})
+    assert (found.token.get(), found.expiry is None) == (None, False)
     path.with_name("me.key").unlink()
     with pytest.raises(CredentialError, match=r"me\.key: No such file"):
         load_credentials(path, {})
@@ -288,6 +292,8 @@ def test_token_file_is_read_for_every_request(path: Path) -> None:
     assert found.token.get() == "first"
     token_file.write_text("second\n")
     assert found.token.get() == "second"
+    token_file.write_text(json_web_token({"exp": 1800000000}))
+    assert found.expiry is None, "a file is rotated before its token expires"
     token_file.unlink()
     with pytest.raises(CredentialError, match="token: No such file"):
         found.token.get()
@@ -384,7 +390,8 @@ def test_missing_and_empty_files_of_a_list_are_skipped(first: Path, second: Path
     missing, empty = tmp_path / "missing", tmp_path / "empty"
     empty.touch()
 
-    assert load_credentials([missing, empty, second]).token.get() == "of-second"
+    found = load_credentials([missing, empty, second])
+    assert (found.token.get(), list(found.files)) == ("of-second", [missing, empty, second])
     with pytest.raises(CredentialError, match="missing: No such file"):
         load_credentials([missing, missing.with_name("other")])
     with pytest.raises(CredentialError, match="empty: empty; write"):

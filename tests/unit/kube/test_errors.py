@@ -6,6 +6,7 @@ import pytest
 
 from harvester_ccm.kube.errors import (
     MAX_RETRY_AFTER,
+    WRITE_TIMEOUT,
     AdmissionDenied,
     AlreadyExists,
     Answer,
@@ -191,6 +192,11 @@ def test_requested_delay_is_read_from_header_or_body(
 def test_only_plain_text_of_another_body_is_part_of_the_message(body: bytes, expected: str) -> None:
     found = error_from_response(status=500, body=body, request=REQUEST)
     assert (type(found), str(found)) == (ServerError, expected or "HTTP status 500")
+
+
+def test_write_waits_longer_than_a_webhook_may_take() -> None:
+    """Only the response names the webhook, and API servers wait for one 30 s at most."""
+    assert WRITE_TIMEOUT > 30
 
 
 def test_message_of_a_status_is_cut() -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harvester_ccm.kube.builtin import NAMESPACES
-from harvester_ccm.kube.errors import Answer, KubeError, NotServed, ServerError, Unreachable
+from harvester_ccm.kube.errors import AlreadyExists, Answer, KubeError, NotServed, ServerError, Unreachable
 from harvester_ccm.kube.events import QUEUE_LENGTH, EventRecorder
 from harvester_ccm.kube.objects import Object, ObjectMeta
 from harvester_ccm.model.event import EventMessage
@@ -70,6 +70,17 @@ async def test_event_is_written_once_the_server_or_its_proxy_answers_again(error
         emit(recorder, "node", "subject")
         await asyncio.sleep(30)
     assert len(server.items("v1/events")) == 1
+
+
+@jumping_time
+async def test_event_whose_first_response_was_lost_is_not_counted_as_dropped() -> None:
+    server = MemoryServer()
+    server.faults = [AlreadyExists(Answer(409, "AlreadyExists", "exists"))]
+    recorder = EventRecorder(MemoryClient(server, cluster="guest"), host="test")
+    async with running(recorder.run()):
+        emit(recorder, "node", "subject")
+        await asyncio.sleep(1)
+    assert (len(server.faults), recorder.dropped) == (0, 0)
 
 
 @pytest.mark.kube("Namespaces take turns: many Events of one neither delay nor displace the Events of another")

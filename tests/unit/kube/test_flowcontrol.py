@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, REPEAT_SECONDS, EventRecorder
+from harvester_ccm.kube import events
+from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REPEAT_SECONDS, EventRecorder
 from harvester_ccm.kube.objects import ObjectMeta
+from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import (
     MAX_OBJECTS,
     WRITE_BURST,
@@ -62,19 +64,20 @@ async def test_number_of_tracked_objects_is_limited() -> None:
 
 
 def warn(recorder: EventRecorder, name: str, message: str) -> None:
-    service = Service(metadata=ObjectMeta(name=name, namespace="shop", uid=name))
+    service = Service(metadata=ObjectMeta(name=name, namespace="shop", uid=f"uid of {name}"))
     recorder.emit(SERVICES, service, EventMessage("Warning", Reason.SYNC_FAILED, message), component="test")
 
 
 @jumping_time
 @pytest.mark.kube("An equal Event on an object is written again only after an hour in which it was not emitted")
 async def test_event_is_written_again_after_an_hour_without_it() -> None:
+    assert RESYNC_SECONDS < REPEAT_SECONDS, "a resync emits the Events of all states again"
     server = MemoryServer()
     recorder = EventRecorder(MemoryClient(server, cluster="guest"), host="node-1")
     async with running(recorder.run()):
         for _ in range(20):
             warn(recorder, "web", "no pool")
-            await asyncio.sleep(REPEAT_SECONDS - 1)
+            await asyncio.sleep(3600 - 1)
         assert len(server.calls) == 1
         await asyncio.sleep(2)
         warn(recorder, "web", "no pool")
@@ -92,7 +95,7 @@ async def test_events_of_one_object_are_limited() -> None:
         warn(recorder, "one", str(number))
     warn(recorder, "other", "first")
     assert recorder.dropped == 1
-    await asyncio.sleep(REFILL_SECONDS)
+    await asyncio.sleep(300)
     warn(recorder, "one", "later")
     assert recorder.dropped == 1
     warn(recorder, "one", "at once")
@@ -106,3 +109,12 @@ async def test_event_is_dropped_if_the_queue_is_full() -> None:
     for number in range(QUEUE_LENGTH + 3):
         warn(recorder, f"web-{number}", "no pool")
     assert recorder.dropped == 3
+
+
+@jumping_time
+async def test_event_that_was_repeated_least_recently_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_TRACKED", 2)
+    recorder = EventRecorder(offline_client("guest"), host="node-1")
+    for name in ("first", "second", "third"):
+        warn(recorder, name, "no pool")
+    assert [uid for uid, _, _ in recorder._last_seen] == ["uid of second", "uid of third"]

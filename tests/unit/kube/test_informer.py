@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from harvester_ccm.kube import informer as informer_module
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import Answer, KubeError, NotFound, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
@@ -202,6 +204,22 @@ async def test_server_is_listed_after_an_outage_because_it_may_have_been_restore
 
 
 @jumping_time
+async def test_response_of_a_server_with_older_data_is_stored() -> None:
+    server, backup = MemoryServer(), MemoryServer()
+    for number in range(9):
+        server.put(SERVICES, service(name=f"web-{number}"))
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        server.restore(backup)
+        server.break_watches(BROKEN)
+        await until(lambda: not len(informer))
+        server.lagging = True
+        informer.observe(decoded(server.put(SERVICES, service())))
+        assert informer.get(KEY) is not None
+
+
+@jumping_time
 @pytest.mark.kube("An object that cannot be decoded is never removed from the store by that")
 async def test_list_replaces_newer_objects_and_keeps_those_that_it_has_unreadable() -> None:
     server, backup = MemoryServer(), MemoryServer()
@@ -248,6 +266,36 @@ async def test_collection_is_listed_every_30_to_60_minutes() -> None:
         await informer.wait_synced()
         await asyncio.sleep(4 * 3600)
     assert 4 <= lists(server) <= 9
+
+
+@jumping_time
+async def test_collection_is_listed_every_minute_if_watching_is_forbidden() -> None:
+    server = MemoryServer()
+    server.fault = lambda call: refused(403, "Forbidden", "no watch") if call.verb == "WATCH" else None
+    async with running(followed(server).run()):
+        await asyncio.sleep(600)
+    assert 10 <= lists(server) <= 11
+
+
+@jumping_time
+async def test_event_of_a_watch_is_a_contact() -> None:
+    async with following() as (server, informer, _item):
+        await asyncio.sleep(60)
+        server.put(SERVICES, service(name="new"))
+        await asyncio.sleep(1)
+        assert loop_time() - informer.last_contact < 2
+
+
+@jumping_time
+async def test_object_that_cannot_be_decoded_is_logged_once_until_it_can_be() -> None:
+    async with following() as (server, informer, _item):
+        with capture_logs() as logs:
+            server.change(SERVICES, KEY, {"spec": {"ports": 1}})
+            await asyncio.sleep(3 * 3600)
+        assert [entry["event"] for entry in logs].count("object not decoded") == 1
+        server.change(SERVICES, KEY, {"spec": {"ports": []}})
+        await asyncio.sleep(1)
+        assert not informer.unread
 
 
 def lists(server: MemoryServer) -> int:

@@ -25,6 +25,7 @@ SUBJECT = "system:serviceaccount:default:"
         ({"sub": f"{SUBJECT}{'x' * 300}"}, None, "", "the token in /cc"),
         ({"sub": [f"{SUBJECT}demo"]}, None, "", "the token in /cc"),
         ({"sub": "user", "exp": None}, None, "", "the token in /cc"),
+        ({"exp": 1e300}, None, "", "the token in /cc"),
         ({"exp": "tomorrow"}, None, "", "the token in /cc"),
         ([], None, "", "the token in /cc"),
     ],

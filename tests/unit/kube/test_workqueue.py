@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS
 from harvester_ccm.kube.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
+from harvester_ccm.kube.fence import NotLeading
 from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
 from tests.support.background import running
@@ -105,6 +106,28 @@ async def test_resync_reconciles_every_key_once_per_interval() -> None:
     async with reconciler.started():
         await asyncio.sleep(3 * RESYNC_SECONDS)
     assert 3 <= reconciler.keys.count("a") == reconciler.keys.count("b") <= 4
+
+
+@jumping_time
+@pytest.mark.kube("Keys of objects that changed come before the keys of a resync")
+async def test_changed_key_comes_before_those_of_a_resync() -> None:
+    reconciler = Reconciler(workers=1, resync=["a", "b"])
+    reconciler.blocked["a"] = asyncio.Event()
+    async with reconciler.started() as queue:
+        await asyncio.sleep(RESYNC_SECONDS + 1)
+        queue.enqueue("changed")
+        reconciler.blocked["a"].set()
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["a", "changed", "b"]
+
+
+@jumping_time
+async def test_key_whose_write_was_not_sent_without_the_lease_is_reconciled_again() -> None:
+    reconciler = Reconciler(NotLeading("not sent"))
+    reconciler.queue.enqueue("a")
+    async with reconciler.started() as queue:
+        await asyncio.sleep(10)
+    assert (reconciler.keys, queue.retries) == (["a", "a"], 0)
 
 
 @pytest.mark.parametrize(

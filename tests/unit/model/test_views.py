@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from devenv.watch import Document
-from harvester_ccm.model.core import PROVIDER_SCHEME, ConfigMap, parse_provider_id, published_devices
+from harvester_ccm.model.core import CONFIG_MAPS, PROVIDER_SCHEME, ConfigMap, parse_provider_id, published_devices
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_KEY
 
@@ -67,6 +67,11 @@ def test_document_of_a_whole_load_balancer_lacks_only_the_managed_fields() -> No
     metadata = {**kept["metadata"], "managedFields": [{"manager": "kubectl"}]}  # type: ignore[dict-item]
     source = msgspec.json.encode({**kept, "metadata": metadata})
     assert WHOLE_LOAD_BALANCERS.decode(source).document() == kept
+
+
+def test_values_of_another_form_hide_no_object() -> None:
+    meta = CONFIG_MAPS.decode(b'{"metadata": {"generation": "3", "creationTimestamp": "soon"}}').metadata
+    assert (meta.generation, meta.created) == (3, None)
 
 
 def test_garbage_collector_ignores_views() -> None:
