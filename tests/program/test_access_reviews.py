@@ -20,11 +20,17 @@ IDENTITY: Final = {"uid": "uid-of-user", "groups": ["monitoring"], "extra": {"sc
 class ReviewingServer(MemoryServer):
     """Accepts the tokens of two accounts, of which one can read metrics. A review takes 50 ms."""
 
+    now = most = 0
+    """Reviews that take place at a time: now, and at most until now."""
+
     async def serve(
         self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
     ) -> Document:
         self.calls.append(Call(verb, path, asyncio.get_running_loop().time(), body, by))
+        self.now += 1
+        self.most = max(self.most, self.now)
         await asyncio.sleep(0.05)
+        self.now -= 1
         spec = body["spec"]
         if path.endswith("/tokenreviews"):
             is_known = spec["token"] in {SCRAPER, UNPRIVILEGED}
@@ -94,7 +100,11 @@ async def test_made_up_tokens_are_reviewed_at_a_limited_rate_and_do_not_delay_a_
         statuses.update(await asyncio.gather(*made_up))
         assert await status_for(reviewer, SCRAPER, address="10.0.0.2") == 200
         await asyncio.sleep(1)
-    assert statuses == {401, 429}
+    assert (statuses, server.most) == ({401, 429}, 4)
+    assert len(reviewer._decisions) < 100
+    with pytest.raises(web.HTTPTooManyRequests) as refused:
+        await asyncio.gather(*(reviewer.check(f"Bearer {n}", "/metrics", "10.0.0.3") for n in range(21)))
+    assert refused.value.headers["Retry-After"] == "1"
     reviewed = [token for token in server.reviewed_tokens() if token != SCRAPER]
     assert len(reviewed) <= 20 + 2 * seconds + 10
     # Another account is served once the others have stopped.

@@ -101,7 +101,8 @@ async def test_expiry_is_that_of_the_client_certificate_without_a_token(tmp_path
 async def test_last_contact_with_harvester_is_read_at_each_scrape() -> None:
     balancers: Any = CacheState(last_contact=float("-inf"))
     telemetry = Telemetry("1")
-    telemetry.follow_harvester([balancers])
+    quiet: Any = CacheState(last_contact=float("-inf"))
+    telemetry.follow_harvester([balancers, quiet])
     assert samples(telemetry)[LAST_CONTACT][()] != samples(telemetry)[LAST_CONTACT][()], "NaN"
     balancers.last_contact = asyncio.get_running_loop().time() - 100
     assert samples(telemetry)[LAST_CONTACT][()] == pytest.approx(time.time() - 100, abs=30)

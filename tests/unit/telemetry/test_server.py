@@ -1,6 +1,7 @@
 """The HTTPS server over real TLS connections."""
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -240,6 +241,17 @@ async def test_flags_select_the_port_and_the_address(tmp_path: Path) -> None:
                 await Client(port, tmp_path / "ca.crt", "127.0.0.2").get("/livez")
 
 
+async def test_certificate_that_was_replaced_is_used_by_the_next_connection(
+    running: RunningServer, tmp_path: Path
+) -> None:
+    other = Authority("other", tmp_path / "other")
+    pair = other.issue_server("serving", [HOST])
+    for old, new in ((running.settings.certificate, pair.certificate), (running.settings.key, pair.key)):
+        assert old is not None
+        old.write_bytes(new.read_bytes())
+    assert (await Client(running.settings.port, other.ca_file).get("/livez")).status == 200
+
+
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES128-SHA"])
 async def test_cipher_suites_without_authenticated_encryption_are_off(
     running: RunningServer, tmp_path: Path, suite: str
@@ -279,6 +291,22 @@ async def test_wildcard_address_serves_both_families(settings: ServerSettings, t
     async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=FixedReviewer()):
         for host in ("127.0.0.1", "::1"):
             assert (await Client(settings.port, tmp_path / "ca.crt", host).get("/livez")).body == "ok"
+
+
+async def test_connection_that_cannot_be_accepted_does_not_end_the_server(
+    settings: ServerSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, errors = asyncio.get_running_loop(), [OSError(errno.EMFILE, "Too many open files")]
+    accept = loop.sock_accept
+
+    async def fail_once(listener: socket.socket) -> tuple[socket.socket, object]:
+        if errors:
+            raise errors.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", fail_once)
+    async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=FixedReviewer()):
+        assert (await Client(settings.port, tmp_path / "ca.crt").get("/livez")).status == 200
 
 
 async def test_port_zero_means_no_server(tmp_path: Path) -> None:

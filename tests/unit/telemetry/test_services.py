@@ -54,12 +54,21 @@ class MeasuredCaches(Caches):
         self.services.observe(item)
         return item
 
-    def see_node(self, *, tainted: bool = False, age: float | None = 40.0, stopped: bool = False) -> Node:
+    def see_node(
+        self, *, tainted: bool = False, age: float | None = 40.0, stopped: bool = False, deleting: bool = False
+    ) -> Node:
         self._version += 1
         created = None if age is None else datetime.fromtimestamp(self.now - age, UTC).isoformat()
         keys = {UNINITIALIZED_TAINT: tainted, SHUTDOWN_TAINT: stopped}
         taints = [{"key": key, "effect": "NoSchedule"} for key, is_set in keys.items() if is_set]
-        meta = {"name": "n1", "uid": "u1", "resourceVersion": str(self._version), "creationTimestamp": created}
+        meta: dict[str, object] = {
+            "name": "n1",
+            "uid": "u1",
+            "resourceVersion": str(self._version),
+            "creationTimestamp": created,
+        }
+        if deleting:
+            meta |= {"deletionTimestamp": CREATED, "finalizers": ["example.org/kept"]}
         node = NODES.decode(json.dumps({"metadata": meta, "spec": {"taints": taints}}).encode())
         self.nodes.observe(node)
         return node
@@ -107,6 +116,7 @@ async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: 
     caches.see(service("changed"))
     caches.now += 30
     caches.see(service("old", annotations={"a": "b"}))
+    caches.see(service("young"), created=None)
     caches.answer(changed="DHCPLeasePending")
 
     assert caches.shown("oldest_pending_service_age_seconds") == {("Queued",): 130, ("DHCPLeasePending",): 30}
@@ -116,14 +126,17 @@ async def test_time_until_the_address_is_observed_once(caches: MeasuredCaches) -
     caches.see(service("web"))
     deleted = caches.see(service("deleted"))
     caches.see(service("changed"))
+    # The clock of the API server is ahead.
+    caches.see(service("ahead"), created="2026-11-21T08:00:05Z")
     caches.now += 3
     caches.see(service("web", address="192.0.2.1"))
+    caches.see(service("ahead", address="192.0.2.3"))
     caches.see(service("web", address="192.0.2.1", annotations={"a": "b"}))
     caches.see(service("restarted", address="192.0.2.2"))
     caches.services.remove(deleted.metadata.key, deleted.metadata.uid)
     caches.see(service("changed", kind="ClusterIP"))
 
-    assert caches.observed("harvester_ccm_service_provisioning_duration_seconds") == (1, 3)
+    assert caches.observed("harvester_ccm_service_provisioning_duration_seconds") == (2, 6)
     assert caches.shown("services_pending") == {("Queued",): 0}
 
 
@@ -159,16 +172,17 @@ async def test_load_balancers_of_this_cluster_are_counted(caches: MeasuredCaches
         one("e", message="no IP addresses available"),
         one("f", ip="192.0.2.6", message="no running backend servers"),
         one("g", ip="192.0.2.7", deleting=True),
+        one("h", ip="192.0.2.8", spec={"ipam": ""}),
         one("foreign", "other", ip="192.0.2.4"),
         one("orphan", target="missing", ip="192.0.2.5"),
     ):
         caches.load_balancers.observe(item)
     # Labels in alphabetical order: ipam, state, workload_type.
-    known = {("pool", "ready", "cluster"): 2, ("dhcp", "pending", "cluster"): 1, ("pool", "ready", "vm"): 1}
+    known = {("pool", "ready", "cluster"): 3, ("dhcp", "pending", "cluster"): 1, ("pool", "ready", "vm"): 1}
     known |= {("pool", state, "cluster"): 1 for state in ("pending", "unhealthy", "deleting")}
     known |= {("pool", "orphaned", "cluster"): 0}
     # Before the Services are synced, a missing one is no orphan.
-    assert caches.shown("load_balancers") == {**known, ("pool", "ready", "cluster"): 3}
+    assert caches.shown("load_balancers") == {**known, ("pool", "ready", "cluster"): 4}
 
     caches.services._synced.set()
     assert caches.shown("load_balancers") == {**known, ("pool", "orphaned", "cluster"): 1}
@@ -190,6 +204,8 @@ async def test_nodes_with_the_taint_are_counted_by_reason(caches: MeasuredCaches
     assert caches.shown("nodes_pending") == {("Queued",): 1}
     caches.queues["node"].reasons["n1"] = "VMNotFound"
     assert caches.shown("nodes_pending") == {("Queued",): 0, ("VMNotFound",): 1}
+    caches.see_node(tainted=True, deleting=True)
+    assert caches.shown("nodes_pending") == {("Queued",): 0}
     caches.see_node(tainted=False)
     assert caches.shown("nodes_pending") == {("Queued",): 0}
 
