@@ -31,7 +31,7 @@ class LoopbackApi:
     rules: list[Json] = field(default_factory=list)
     """What the client may do, as it is reviewed."""
     denied: frozenset[str] = frozenset()
-    """Verbs and resources of access reviews that are not allowed."""
+    """Verbs and resources of access reviews that are not allowed, with ``/name`` only those about this object."""
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Method and path to status and message of a refusal."""
     refusal: tuple[int, str] | None = None
@@ -59,7 +59,8 @@ class LoopbackApi:
             return 200, {"versions": [{"version": one} for one in names], "resources": [{"name": one} for one in names]}
         if method == "POST":
             asked = body.get("spec", {}).get("resourceAttributes", {})
-            is_allowed = f"{asked.get('verb')} {asked.get('resource')}" not in self.denied
+            about = f"{asked.get('verb')} {asked.get('resource')}"
+            is_allowed = not self.denied & {about, f"{about}/{asked.get('name')}"}
             review = {"userInfo": {"username": "tester"}, "allowed": is_allowed, "resourceRules": self.rules}
             return 201, {**body, "status": review}
         return self._read(path)

@@ -316,7 +316,8 @@ def test_missing_permission_for_the_lease_is_named(
     if lease is not None:
         spec = {**lease["spec"], "leaseDurationSeconds": 15}
         stored.append({**lease, "spec": spec})
-    guest = LoopbackApi(stored, clusters.GUEST_GROUPS, denied=frozenset({f"{denied} leases"}))
+    name = "" if lease is None else "/cloud-controller-manager"
+    guest = LoopbackApi(stored, clusters.GUEST_GROUPS, denied=frozenset({f"{denied} leases{name}"}))
     harvester = LoopbackApi([], clusters.HARVESTER_GROUPS)
     with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
         flags.append("--leader-elect-retry-period=100ms")

@@ -19,7 +19,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from tests.support.clock import jumping_time
-from tests.support.memory_server import MemoryClient, MemoryServer
+from tests.support.memory_server import MemoryClient, MemoryServer, refused
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
@@ -82,6 +82,17 @@ async def test_load_balancer_that_changed_since_it_was_listed(change: dict[str, 
     assert [problem in one["reason"] for one in result["failed"]] == ([True] if problem else [])
     preconditions = [set(call.body["preconditions"]) for call in server.calls if call.verb == "DELETE"]
     assert preconditions == ([] if problem else [{"uid", "resourceVersion"}])
+
+
+@jumping_time
+async def test_deletion_after_a_conflict_is_repeated() -> None:
+    server = MemoryServer()
+    server.put(LOAD_BALANCERS, objects.balancer(name="lb", address="10.0.0.7"))
+    conflicts = [refused(409, "Conflict", "changed")]
+    server.fault = lambda call: conflicts.pop() if call.verb == "DELETE" and conflicts else None
+    controller = asyncio.create_task(remove_finalizers(server, number=1, pause=5.0))
+    assert (await delete_all(client_of(server), listed(server)))["deleted"] == ["lb"]
+    await controller
 
 
 @jumping_time
@@ -159,10 +170,12 @@ def test_warnings(
 
 
 def test_load_balancers_of_other_clusters_are_not_listed(run: Runner, serve: ClusterServer) -> None:
-    uids = ("demo", "a"), ("demo", "b"), ("other", "a")
+    uids = ("demo", "a"), ("demo", "b"), ("other", "a"), ("demo", "")
     listed = [objects.balancer(of, name=f"{of}-{uid}", annotations={LB_OWNER: uid}) for of, uid in uids]
     words = "cleanup", "--cluster-name=demo", *serve(*listed)[1:], "-o", "json"
     names = [
         {one["name"] for one in run(*words, *more).document["loadBalancers"]} for more in ((), ("--cluster-uid=a",))
     ]
-    assert names == [{"demo-a", "demo-b"}, {"demo-a"}]
+    assert names == [{"demo-a", "demo-b", "demo-"}, {"demo-a"}]
+    elsewhere = run(*words, "--harvester-namespace=elsewhere").document
+    assert (elsewhere["namespace"], elsewhere["loadBalancers"]) == ("elsewhere", [])

@@ -263,6 +263,18 @@ def test_writes_that_initialize_a_node(run: Runner, serve: ClusterServer) -> Non
     assert any(line.startswith("- spec.taints: ") for line in patch["diff"])
 
 
+def test_writes_of_a_controller_that_is_switched_off_are_not_shown(run: Runner, serve: ClusterServer) -> None:
+    node, stopped = objects.node(taints=[], providerID="harvester://uid-of-vm-w1"), objects.machine()
+    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    stopped["status"] = {"printableStatus": "Stopped"}
+    words = "explain", "node/w1", *serve(node, stopped, objects.home()), "-o", "json"
+    off = "--controllers=*,-cloud-node-lifecycle-controller"
+    numbers = [
+        sum("shutdown" in str(one) for one in run(*words, *more).document["nextWrites"]) for more in ((), (off,))
+    ]
+    assert numbers == [1, 0]
+
+
 def test_node_without_an_address_or_a_vm(run: Runner, serve: ClusterServer) -> None:
     silent = objects.instance("w1", ("eth0", LAN, []))
     silent["status"]["conditions"] = []

@@ -138,6 +138,17 @@ def test_cloud_config_is_required(run: Runner) -> None:
     assert (result.code, "error: cannot use --cloud-config: /none: No such file" in result.err) == (1, True)
 
 
+def test_interrupted_command_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_words: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "container_flags", interrupt)
+    assert main(["harvester-ccm", "preflight"], {}) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_unexpected_error_before_the_log_is_configured_shows_no_variables(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

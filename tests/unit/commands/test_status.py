@@ -1,6 +1,8 @@
 """``status``: the lines that are printed for each state of a Service, a Node, the Lease and the servers."""
 
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,7 +19,8 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.announcing.record import Step
-from tests.unit.commands import objects
+from tests.support.loopback_api import LoopbackApi, two_clusters
+from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
 MARK = {LB_OWNER: objects.CLUSTER_UID}
@@ -338,6 +341,30 @@ def test_leader(run: Runner, serve: ClusterServer, seconds: float | None, holder
     assert f"Leader:           {leader}\n" in result.out
     assert "".join(problems(result.out)).startswith(line)
     assert result.code == bool(line)
+
+
+class RenewedLease(LoopbackApi):
+    """A guest cluster whose leader renews the Lease ten times a second, and has a clock that is years slow."""
+
+    began = time.monotonic()
+
+    def answer(self, method: str, target: str, body: Json) -> tuple[int, Json]:
+        one = objects.lease()
+        one["spec"]["renewTime"] = f"2020-11-21T08:00:00.{int(10 * (time.monotonic() - self.began)):06}Z"
+        self.objects = [objects.home(), one]
+        return super().answer(method, target, body)
+
+
+def test_leader_with_another_time_leads_while_it_renews_the_lease(run: Runner, tmp_path: Path) -> None:
+    guest = RenewedLease([], clusters.GUEST_GROUPS)
+    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
+        result = run("status", *flags, "--leader-elect-retry-period=100ms")
+    assert (result.code, "Leader:           w1_x\n" in result.out) == (0, True)
+
+
+def test_lease_is_not_missed_without_leader_election(run: Runner, serve: ClusterServer) -> None:
+    result = run("status", *serve(objects.home()), "--leader-elect=false")
+    assert (result.code, "Lease" in result.out) == (0, False)
 
 
 def test_lease_of_a_dead_holder_with_a_long_duration_is_to_be_deleted(run: Runner, serve: ClusterServer) -> None:
