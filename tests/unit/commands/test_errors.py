@@ -91,6 +91,21 @@ def test_vm_of_an_unreachable_harvester_is_unknown(run: Runner, outage: Outage) 
     assert "Next writes:" not in result.out
 
 
+def test_load_balancer_of_an_unreachable_harvester_is_not_said_to_be_missing(run: Runner, outage: Outage) -> None:
+    outage.unreachable("cloud-config")
+    result = run("explain", "lb/x", *outage.flags)
+    assert (result.code, "error: Harvester: http://127.0.0.1:9: " in result.err) == (1, True)
+
+
+def test_command_that_gives_something_up_is_not_printed_without_its_text(run: Runner, outage: Outage) -> None:
+    outage.guest.objects.append(
+        objects.service("going", uid="going", deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
+    )
+    outage.unreachable("cloud-config")
+    rows = run("status", "-o", "json", *outage.flags).document["problems"]
+    assert [row["command"] for row in rows if row["object"] == "Service shop/going"] == [""]
+
+
 @READERS
 def test_two_unreachable_servers_are_both_reported(run: Runner, outage: Outage, words: str) -> None:
     outage.unreachable("cloud-config")

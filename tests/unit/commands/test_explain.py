@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,9 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
-from tests.unit.commands import objects
-from tests.unit.commands.conftest import ClusterServer, Json, Runner
+from tests.support.loopback_api import LoopbackApi, two_clusters
+from tests.unit.commands import clusters, objects
+from tests.unit.commands.conftest import ClusterServer, Json, Runner, pool_rule
 
 NAME = load_balancer_name("demo", "shop", "web", objects.UID)
 WEB = ("explain", "svc/web", "-n", "shop")
@@ -117,6 +119,16 @@ def test_requested_address(run: Runner, serve: ClusterServer) -> None:
     assert "load balancer other in Harvester has it" in result.document["reasons"][0]["message"]
     status = run("status", *serve(requesting, objects.home(), in_use))
     assert "AddressInUse" in status.out
+
+
+def test_pool_that_does_not_exist_is_no_pool_that_cannot_be_read(run: Runner, tmp_path: Path) -> None:
+    requesting = objects.service(annotations={IP_POOL: "lan", REQUESTED_ADDRESS: "10.0.0.7"})
+    guest = LoopbackApi([objects.home(), requesting], clusters.GUEST_GROUPS)
+    harvester = LoopbackApi([], clusters.HARVESTER_GROUPS, rules=[pool_rule("lan")])
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        document = explained(run, flags)
+    assert any(one.endswith("/ippools/lan") for one in harvester.seen)
+    assert not [note for note in document["notes"] if "lan" in note]
 
 
 def test_address_is_announced_and_recorded(run: Runner, serve: ClusterServer) -> None:

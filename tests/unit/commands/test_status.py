@@ -400,6 +400,14 @@ def test_output_of_commands_contains_no_credential_and_no_control_character(run:
         assert not any(one in text for one in ("abc123def456", "\x1b", "\u202e"))
 
 
+def test_service_that_gives_up_its_load_balancer_is_counted(run: Runner, serve: ClusterServer) -> None:
+    inside = objects.service(type="ClusterIP", finalizers=[SERVICE_FINALIZER])
+    flags = serve(
+        objects.home(), objects.lease(), inside, balancer(), objects.service("other", uid="o", type="ClusterIP")
+    )
+    assert run("status", "-o", "json", *flags).document["services"] == {"Deleting": 1}
+
+
 def test_controllers_that_are_switched_off_manage_nothing(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.home(), objects.lease(), objects.service(), objects.node(), objects.balancer(uid="9"))
     document = run("status", "-o", "json", *flags, "--controllers=-*").document

@@ -13,7 +13,17 @@ import pytest
 
 from harvester_ccm.kube.client import ANSWER_LIMIT, ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.errors import AnswerTooLarge, ServerError, UnexpectedAnswer, WatchSilent
+from harvester_ccm.kube.errors import (
+    AnswerTooLarge,
+    ConnectionRefused,
+    Forbidden,
+    Gone,
+    KubeError,
+    ServerError,
+    Throttled,
+    UnexpectedAnswer,
+    WatchSilent,
+)
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import SERVICES
 from tests.support.hostile_server import MIB, HostileServer, Reply, hostile_server, padded, whole
@@ -98,6 +108,19 @@ async def test_error_with_a_large_body_has_the_class_of_its_status() -> None:
             with pytest.raises(ServerError, match="HTTP status 503"):
                 await get(client)
         assert server.sent < ANSWER_LIMIT + BUFFERS
+
+
+async def test_checked_creation_may_have_the_name_of_an_object() -> None:
+    body = b'{"kind":"Status","code":409,"reason":"AlreadyExists","message":"exists"}'
+    async with hostile_server(lambda _path: Reply(whole(body), "409 Conflict")) as server, client_of(server) as client:
+        await client.check_creation(SERVICES, {}, namespace="shop")
+    assert server.requests == ["/api/v1/namespaces/shop/services?dryRun=All"]
+
+
+async def test_write_that_was_never_sent_lacks_no_response() -> None:
+    async with ApiClient(Credentials("http://127.0.0.1:9", "", None, TokenSource(None)), cluster="guest") as client:
+        with pytest.raises(ConnectionRefused):
+            await client.create(SERVICES, {}, namespace="shop")
 
 
 SIZES: dict[str, tuple[list[int], list[int]]] = {
@@ -195,6 +218,15 @@ async def test_lines_of_a_watch_are_found_in_pieces_of_any_size() -> None:
         async with hostile_server(answer) as server, client_of(server) as client:
             _accepted, *events = await watched(client)
         assert [event.resource_version for event in events] == ["1", "40", "2000", "3"]
+
+
+@pytest.mark.parametrize(("code", "error"), [(403, Forbidden), (410, Gone), (429, Throttled)])
+async def test_error_in_a_watch_has_the_class_of_its_code(code: int, error: type[KubeError]) -> None:
+    event = {"type": "ERROR", "object": {"kind": "Status", "code": code, "message": "no"}}
+    body = json.dumps(event).encode() + b"\n"
+    async with hostile_server(lambda _path: Reply(whole(body))) as server, client_of(server) as client:
+        with pytest.raises(error):
+            await watched(client)
 
 
 async def test_watch_that_sends_bytes_but_no_line_is_silent() -> None:

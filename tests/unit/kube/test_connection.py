@@ -144,6 +144,13 @@ async def test_connection_that_can_be_used_again_stays_open(serve: Serve) -> Non
     assert await left_open(client) == 1
 
 
+async def test_server_is_verified_by_the_name_in_the_kubeconfig(serve: Serve) -> None:
+    client = await serve(answer(LENGTH, body=OBJECT), hang)
+    await client.use(replace(client.credentials, tls_server_name="harvester.example.org"))
+    with pytest.raises(NotTrusted, match=r"not valid for 'harvester\.example\.org'"):
+        await get(client)
+
+
 async def test_connection_with_the_token_of_a_plugin_is_for_one_request(serve: Serve, tmp_path: Path) -> None:
     client = await serve(answer(LENGTH, body=OBJECT), hang)
     await client.use(replace(client.credentials, token=running(printing({"token": "a"}), tmp_path)))

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from devenv.pki import Authority
 from harvester_ccm.kube import credentials
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.connection import read_bytes
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import CredentialError, NotInCluster
@@ -231,6 +232,11 @@ def test_proxy_of_the_environment_is_used_if_the_file_names_none(path: Path) -> 
 
     assert load_credentials(path, {"HTTPS_PROXY": "proxy:3128"}).proxy == "http://proxy:3128"
     assert load_credentials(path, {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "192.0.2.0/24"}).proxy is None
+
+
+def test_namespace_of_a_context_without_one_is_default(path: Path) -> None:
+    path.write_text(written(context(namespace=None)))
+    assert ApiClient(load_credentials(path), cluster="guest").namespace == "default"
 
 
 def test_plain_http_without_a_user(path: Path) -> None:
