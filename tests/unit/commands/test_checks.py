@@ -387,6 +387,13 @@ def test_reason_for_which_a_pod_of_the_controller_does_not_run_is_named(
     assert "leads. Pod ccm-x does not run: ImagePullBackOff: no such image. Nothing is reconciled." in message
 
 
+def with_endpoints(name: str = "web-a", *, ready: bool) -> Json:
+    found = objects.endpoint_slice()
+    found["metadata"]["name"] = name
+    found["endpoints"][0]["conditions"]["ready"] = ready
+    return found
+
+
 NO_FAULTS: Final[dict[str, Row]] = {
     "Lease of this program that is not renewed any more": [
         partial(objects.lease, "harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y", seconds=600)
@@ -416,6 +423,7 @@ NO_FAULTS: Final[dict[str, Row]] = {
     ],
     "named pool in the network of the Nodes": [of_named_pool("255.255.248.0"), *in_another_subnet()],
     "named pool that is a part of the network": [of_named_pool("255.255.255.252")],
+    "one of two endpoints is not ready": [with_endpoints(ready=True), with_endpoints("web-b", ready=False)],
     "device of another network": [*in_networks("w1", 5), *in_networks("w2", 6)],
 }
 

@@ -77,6 +77,13 @@ def test_collection_that_may_not_be_read_leads_to_preflight(run: Runner, outage:
     assert note in " ".join(run("status", *outage.flags).out.split())
 
 
+def test_proxy_without_a_route_is_no_other_version(run: Runner, outage: Outage) -> None:
+    path = f"/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{objects.VMS}/loadbalancers"
+    outage.harvester.refusals[f"GET {path}"] = 404, "404 page not found"
+    result = run("status", *outage.flags)
+    assert ("404 page not found" in result.out, "is needed" in result.out) == (True, False)
+
+
 @pytest.mark.parametrize("name", ["web", "served"])
 def test_explain_reports_a_rejected_token_once(run: Runner, outage: Outage, name: str) -> None:
     outage.expired("cloud-config")

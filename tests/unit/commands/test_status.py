@@ -367,6 +367,20 @@ def test_lease_is_not_missed_without_leader_election(run: Runner, serve: Cluster
     assert (result.code, "Lease" in result.out) == (0, False)
 
 
+def test_second_controller_has_a_lease_in_the_namespace_of_the_first(run: Runner, serve: ClusterServer) -> None:
+    leases = objects.lease(), objects.lease("harvester-ccm-2", holder="w2_y", mark="harvester-ccm/1 w2_y")
+    for one in leases:
+        one["metadata"]["namespace"] = "infra"
+    flags = [*serve(objects.home(), *leases), "--leader-elect-resource-namespace=infra", "-o", "json"]
+    assert [row["reason"] for row in run("status", *flags).document["problems"]] == ["SecondController"]
+
+
+def test_object_that_cannot_be_decoded_is_a_note(run: Runner, serve: ClusterServer) -> None:
+    odd = objects.service("odd", uid="odd", ports=1)
+    notes = run("status", "-o", "json", *serve(objects.home(), objects.lease(), odd)).document["notes"]
+    assert [note.partition(": ")[0] for note in notes] == ["cannot decode services shop/odd"]
+
+
 def test_lease_of_a_dead_holder_with_a_long_duration_is_to_be_deleted(run: Runner, serve: ClusterServer) -> None:
     one = lease(120, "w1_x")
     one["spec"]["leaseDurationSeconds"] = 86400

@@ -50,7 +50,8 @@ def test_newest_event_about_a_write_is_shown(run: Runner, serve: ClusterServer, 
 
 
 def test_outdated_event_says_nothing(run: Runner, serve: ClusterServer) -> None:
-    flags = serve(objects.home(), objects.lease(), NEW, event(objects.UID, minutes=61))
+    without_time = {**event(objects.UID, message="of no time"), "lastTimestamp": None}
+    flags = serve(objects.home(), objects.lease(), NEW, event(objects.UID, minutes=61), without_time)
     assert first_reason(run, flags)[0] == "Queued"
 
 
