@@ -183,6 +183,15 @@ async def test_lease_that_is_renewed_is_not_taken(candidate: Candidate, lease: L
     assert [entry["holder"] for entry in logs if entry["event"] == "waiting for leadership"] == ["go-host_7d0f"]
 
 
+async def test_changes_beside_the_specification_do_not_keep_a_lease(candidate: Candidate, lease: LeaseObject) -> None:
+    lease.hold_like_go()
+    async with asyncio.timeout(30), running(candidate.acquire()) as acquiring:
+        while not acquiring.done():
+            lease.annotate(str(now()))
+            await asyncio.wait([acquiring], timeout=0.3)
+    assert lease.holder() == "us"
+
+
 async def test_released_lease_is_taken_at_once(client: ApiClient, namespace: str, lease: LeaseObject) -> None:
     slow = LeaseTimes(lease_duration=14.5, renew_deadline=10, retry_period=0.05)
     first, second = (Candidate(client, namespace, identity, slow) for identity in ("first", "second"))

@@ -202,6 +202,12 @@ def test_port_and_probes_can_be_disabled() -> None:
     assert "livenessProbe" not in pod(render("probes.liveness=null"))["containers"][0]
 
 
+def test_probes_follow_the_address_in_one_item_or_two() -> None:
+    for words, host in (("--bind-address,192.0.2.1", "192.0.2.1"), ("--bind-address=::", None)):
+        container = pod(render(f"extraArgs={{{words}}}"))["containers"][0]
+        assert container["livenessProbe"]["httpGet"].get("host") == host
+
+
 def rules_of(objects: list[Json], role: str) -> dict[str, set[str]]:
     """Return the verbs of the roles whose names start with ``role``, by resource and the name of the object, if any."""
     verbs: dict[str, set[str]] = {}
@@ -500,6 +506,8 @@ def test_one_switch_for_monitoring() -> None:
     assert render("metrics.enabled=true") == each
     assert {"ServiceMonitor", "PrometheusRule", "ConfigMap"} <= {one["kind"] for one in each}
     assert "ServiceMonitor" not in {one["kind"] for one in render()}
+    (endpoint,) = the(each, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["bearerTokenFile"].startswith("/var/run/secrets/")
 
 
 def test_chart_has_the_annotations_of_rancher() -> None:

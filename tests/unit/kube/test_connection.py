@@ -1,6 +1,7 @@
 """Connections over TLS: one that no other request can use is closed at once, however it ends, in every Python."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -8,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+import aiohttp
 import pytest
 
 from devenv.pki import Authority
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.errors import KubeError, NotTrusted, Unreachable
+from harvester_ccm.kube.errors import WRITE_TIMEOUT, KubeError, NotTrusted, ProxyFailed, TimedOut, Unreachable
 from harvester_ccm.kube.tokens import TokenSource
 from tests.apiserver.plugins import printing, running
 from tests.support.loopback import open_connections
@@ -149,6 +152,14 @@ async def test_server_is_verified_by_the_name_in_the_kubeconfig(serve: Serve) ->
     await client.use(replace(client.credentials, tls_server_name="harvester.example.org"))
     with pytest.raises(NotTrusted, match=r"not valid for 'harvester\.example\.org'"):
         await get(client)
+
+
+async def test_connection_that_takes_too_long_is_no_write_without_a_response() -> None:
+    async with open_session(None, reuse=True) as session:
+        assert (session.timeout.sock_connect or math.inf) < WRITE_TIMEOUT
+    silent = aiohttp.ConnectionTimeoutError()
+    found = [connection_fault(silent, limit=10, proxy=proxy)[0] for proxy in (None, "http://192.0.2.1:3128")]
+    assert found == [TimedOut, ProxyFailed]
 
 
 async def test_connection_with_the_token_of_a_plugin_is_for_one_request(serve: Serve, tmp_path: Path) -> None:
