@@ -180,6 +180,7 @@ def test_contradiction_of_classes_is_an_error(settings: tuple[str, ...], message
         (NOT_LEGACY, f"{CLASS_NAME}="),
         (OTHER_CLASS, CLASS_ONLY),
         (OTHER_CLASS, f"extraArgs={{{REQUIRE}}}"),
+        (f"extraArgs={{{REQUIRE}=false}}",),
         (CLASS_ONLY, "kube-vip.env.svc_enable=false"),
         (CLASS_ONLY, "kube-vip.enabled=false"),
     ],

@@ -161,6 +161,7 @@ GO_IMAGE = r"is the Go provider's.*--reset-then-reuse-values"
         (("extraArgs={--v=4,--leader_elect}",), "has no flag --leader_elect: write --leader-elect"),
         (("extraArgs={--other}",), "has no flag --other: docs/reference/flags.md lists the flags"),
         (("extraArgs={-x}",), "has no flag -x"),
+        (("kube-vip.env.cp_enable=T",), "set kube-vip.config.address to the address of the control plane"),
         (("image.repository=",), "image.repository is not set.*make image"),
         ((f"image.repository={GO_NAME}",), GO_IMAGE),
         ((f"image.repository={GO_NAME}", "image.tag=v0.2.9-rc1"), GO_IMAGE),
@@ -434,6 +435,7 @@ VALID = (
     "metrics.serviceMonitor.interval=1m30s",
     "managementNetwork=vlan1",
     "replicasCount=2",
+    "logLevel=10",
 )
 
 
