@@ -38,7 +38,7 @@ cloudprovider.harvesterhci.io/harvester
 {{/* The value kubeVipPolicy. Without quotes, "off" is the boolean false in YAML. */}}
 {{- define "hccm.kubeVipPolicy.mode" -}}
 {{- if kindIs "bool" .Values.kubeVipPolicy -}}
-{{- .Values.kubeVipPolicy | ternary "warn" "off" -}}
+off
 {{- else -}}
 {{- .Values.kubeVipPolicy | default "warn" -}}
 {{- end -}}
