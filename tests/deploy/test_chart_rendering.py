@@ -201,6 +201,8 @@ def test_port_and_probes_can_be_disabled() -> None:
     closed = pod(render("extraArgs={--secure-port=0}"))["containers"][0]
     assert not {"ports", "livenessProbe", "readinessProbe", "startupProbe"} & set(closed)
     assert "livenessProbe" not in pod(render("probes.liveness=null"))["containers"][0]
+    monitored = render("extraArgs={--secure-port=0}", "metrics.enabled=true", "metrics.podMonitor.enabled=true")
+    assert not {"ServiceMonitor", "PodMonitor"} & {one["kind"] for one in monitored}
 
 
 def test_probes_follow_the_address_in_one_item_or_two() -> None:
@@ -301,6 +303,13 @@ def test_role_is_for_the_lease_that_the_flags_name() -> None:
     role = the(render(flags), "Role", "harvester-cloud-provider-leader-election")
     assert role["metadata"]["namespace"] == "locks"
     assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["mine"]]
+
+
+def test_roles_are_where_their_objects_are_whatever_the_namespace_of_the_release() -> None:
+    text = run_helm("template", RELEASE, CHART, "--namespace", "ccm", "--values", HERE / "values" / "default.yaml")
+    bindings = [one for one in objects_of(text) if one["kind"] == "RoleBinding"]
+    assert [one["metadata"]["namespace"] for one in bindings] == ["kube-system", "kube-system"]
+    assert {subject["namespace"] for one in bindings for subject in one["subjects"]} == {"ccm"}
 
 
 def test_disruption_budget_can_forbid_every_disruption() -> None:

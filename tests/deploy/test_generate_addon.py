@@ -41,7 +41,7 @@ case "$*" in
   *"get clusterrole $SAID_MISSING"*) echo "error: not found" >&2; exit 1 ;;
   *"config view"*current-context*) echo context ;;
   *"config view"*cluster.server*) printf %s "$SAID_SERVER" ;;
-  *"config view"*) echo cluster ;;
+  *"config view"*) printf %s "$SAID_CLUSTER" ;;
   *"configmap vip"*) printf %s "$SAID_VIP" ;;
   *clusterrolebinding*"-o jsonpath"*)
     [ -z "$SAID_UNREADABLE" ] || { echo "error: timeout" >&2; exit 1; }
@@ -164,6 +164,7 @@ class Rehearsal(Script):
         self.deleted = directory / "deleted"
         self.answers = {
             "SAID_SERVER": "https://192.0.2.1:6443",
+            "SAID_CLUSTER": "cluster",
             "SAID_VIP": "",
             "SAID_TOKEN": "Y2E= token",
             "SAID_UNREADABLE": "",
@@ -342,7 +343,9 @@ def test_part_for_rke1_is_the_credential_and_the_manifest(addon: Addon, tmp_path
 
 @pytest.mark.parametrize(("account", "namespace"), [("2024", "on"), ("null", "1e3"), ("2024-11-21", "0x1f")])
 def test_account_and_namespace_are_quoted_in_yaml(rehearsal: Rehearsal, account: str, namespace: str) -> None:
+    rehearsal.answers["SAID_CLUSTER"] = "it's: Harvester"
     config = rehearsal.credential("--csi", account, namespace)
+    assert config["clusters"][0]["name"] == config["contexts"][0]["context"]["cluster"] == "it's: Harvester"
     assert config["contexts"][0]["context"]["namespace"] == namespace
     *commands, secret = rehearsal.applied
     assert [one["command"].split()[2:5] for one in commands] == [

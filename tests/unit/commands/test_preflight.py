@@ -222,6 +222,7 @@ def test_file_that_every_user_can_read_is_a_warning(tmp_path: Path) -> None:
         file.chmod(mode)
         found = [Credentials("x", "", None, TokenSource(None), origin=str(one)) for one in (file, mounted)]
         assert [check_credential(one, GUEST, "me")[0] for one in found] == [expected, Result.OK]
+        assert check_credential(found[0], GUEST, "system:anonymous")[0] is Result.FAILED
 
 
 def checks(run: Runner, flags: list[str]) -> tuple[int, dict[str, tuple[str, str]]]:

@@ -120,6 +120,11 @@ def test_every_flag_with_an_effect_changes_a_setting() -> None:
             assert settings(*(word for other, word in words.items() if other != name)) != whole, name
 
 
+def test_times_about_nodes_are_multiples_of_the_monitor_period() -> None:
+    nodes = settings("--node-monitor-period=10s").nodes
+    assert (nodes.confirmation_spacing, nodes.address_grace_seconds) == (20, 120)
+
+
 def name_of(word: str) -> str:
     """Return the name of the flag in a word of a command line."""
     return word.lstrip("-").partition("=")[0]
