@@ -130,14 +130,15 @@ def test_values_with_the_go_image_are_replaced_in_the_same_upgrade(release: Cont
 
 def test_changed_secret_rolls_the_pod_at_the_next_upgrade(release: ControlPlane) -> None:
     def checksum() -> str:
-        install(release, CHART, OURS, NAMED, "cloudConfig.secretName=harvester-kubeconfig")
+        source = ("cloudConfig.secretName=harvester-kubeconfig", "cloudConfig.secretKey=kubeconfig")
+        install(release, CHART, OURS, NAMED, *source)
         template = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]
         found: str = template["metadata"]["annotations"]["checksum/cloud-config"]
         return found
 
     def secret(content: str) -> Json:
         metadata = {"name": "harvester-kubeconfig", "namespace": NAMESPACE}
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"cloud-config": content}}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": content}}
 
     without = checksum()
     release.apply(secret("one"))

@@ -318,6 +318,10 @@ def test_disruption_budget_can_forbid_every_disruption() -> None:
     assert budget["spec"]["maxUnavailable"] == 0
 
 
+def test_upgrade_to_no_replica_is_a_pause() -> None:
+    assert "\n  replicas: 0\n" in upgraded("replicasCount=0")
+
+
 @pytest.mark.parametrize(
     "setting", ["global.cattle.systemDefaultRegistry=reg.example.org", "global.systemDefaultRegistry=reg.example.org"]
 )
