@@ -125,6 +125,11 @@ def test_times_about_nodes_are_multiples_of_the_monitor_period() -> None:
     assert (nodes.confirmation_spacing, nodes.address_grace_seconds) == (20, 120)
 
 
+def test_guest_agents_are_not_asked_without_the_vmi_controller() -> None:
+    flags = ("--disable-vmi-controller", "--disable-hostname-lookup")
+    assert [settings(*words).nodes.asks_guests for words in ((), flags[:1], flags[1:])] == [True, False, False]
+
+
 def name_of(word: str) -> str:
     """Return the name of the flag in a word of a command line."""
     return word.lstrip("-").partition("=")[0]

@@ -107,10 +107,10 @@ def test_class_follows_from_the_message(status: int, message: str, expected: typ
 
 
 def test_missing_permission_names_the_namespace() -> None:
-    for message, namespace in ((NO_PERMISSION, "vms"), ("no", "")):
+    for message, namespace in ((NO_PERMISSION, "vms"), (NO_PERMISSION.partition(" in the ")[0], ""), ("no", "")):
         found = error(403, message=message)
         assert isinstance(found, Forbidden)
-        assert found.namespace == namespace
+        assert found.namespace == found.account_namespace == namespace
 
 
 @pytest.mark.parametrize(
