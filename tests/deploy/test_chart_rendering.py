@@ -298,6 +298,12 @@ def test_kube_vip_reads_secrets_only_if_its_mode_needs_them(settings: tuple[str,
     assert (("Role", "kube-vip") in found) is reads
 
 
+def test_metrics_of_kube_vip_are_monitored_only_on_every_address() -> None:
+    for server, number in ((":2113", 1), ("127.0.0.1:2113", 0)):
+        objects = render("kube-vip.podMonitor.enabled=true", f"kube-vip.env.prometheus_server={server}")
+        assert [one["kind"] for one in objects].count("PodMonitor") == number
+
+
 def test_role_is_for_the_lease_that_the_flags_name() -> None:
     flags = "extraArgs={--leader-elect-resource-name=mine,--leader-elect-resource-namespace=locks}"
     role = the(render(flags), "Role", "harvester-cloud-provider-leader-election")

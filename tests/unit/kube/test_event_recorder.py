@@ -9,6 +9,7 @@ from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.errors import AlreadyExists, Answer, KubeError, NotServed, ServerError, Unreachable
 from harvester_ccm.kube.events import QUEUE_LENGTH, EventRecorder
 from harvester_ccm.kube.objects import Object, ObjectMeta
+from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NodeReason
 from tests.support.background import running
@@ -81,6 +82,15 @@ async def test_event_whose_first_response_was_lost_is_not_counted_as_dropped() -
         emit(recorder, "node", "subject")
         await asyncio.sleep(1)
     assert (len(server.faults), recorder.dropped) == (0, 0)
+
+
+def test_namespace_gives_way_only_to_one_that_has_fewer_afterwards() -> None:
+    turns = NamespaceTurns()
+    for key in ("a/1", "a/2", "b/1"):
+        turns.add(key)
+    assert turns.newest_of_most("b") is None
+    turns.add("a/3")
+    assert (turns.newest_of_most("b"), turns.newest_of_most("a")) == ("a/3", None)
 
 
 @pytest.mark.kube("Namespaces take turns: many Events of one neither delay nor displace the Events of another")

@@ -128,7 +128,7 @@ async def test_open_paths_are_served_without_a_review(running: RunningServer) ->
         reply = await running.client.get(path)
         assert (reply.status, reply.body) == (200, "ok")
         assert reply.headers["content-type"] == "text/plain; charset=utf-8"
-        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert (reply.headers["x-content-type-options"], reply.headers["cache-control"]) == ("nosniff", "no-store")
         assert (reply.headers["server"], reply.headers["connection"]) == ("harvester-ccm", "close")
     head = await running.client.get("/healthz", method="HEAD")
     assert (head.status, head.body, head.headers["content-length"]) == (200, "", "2")
