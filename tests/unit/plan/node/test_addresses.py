@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.facts import Holder
-from tests.support.node_objects import DEFAULTS, UNINITIALIZED, Owners, instance, node, pairs, shown
+from tests.support.node_objects import DEFAULTS, UNINITIALIZED, Owners, Pairs, instance, node, pairs, shown
 
 GRACE_SECONDS = DEFAULTS.address_grace_seconds
-NICS = (("nic-1", "prod/mgmt"), ("nic-2", "prod/storage"))
+POD = ("default", "")
+NICS = (("nic-1", "prod/mgmt"), ("nic-2", "storage"))
 VIRTUAL_IPS = Owners({"10.0.0.100": "Service shop/web"})
 HOLDERS = {"10.0.0.50": Holder("w2", "prod/w2")}
 
@@ -39,7 +40,20 @@ new more=["10.0.0.2","10.9.0.0/16"] | 10.0.0.1 10.0.0.2 fd00::1            |    
 new more=["x"]                 | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
 new                            | fe80::1 x 127.0.0.1 :: 10.0.0.1 10.0.0.1 ::ffff:10.0.0.2 |                           | I 10.0.0.1, E 10.0.0.2
 new                            |                                           |                                          | waits: NoAddress
+I 10.0.0.2, I fd00::1 kubelet=fd00::1,10.0.0.2 | 10.0.0.2 fd00::1                          |                                          | I fd00::1, I 10.0.0.2
 I 10.0.0.2                     | 10.0.0.1 10.0.0.2 fd00::1                 |                                          | I 10.0.0.2, E 10.0.0.1, I fd00::1
+new kubelet=10.0.0.1,10.0.0.2  | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
+new kubelet=0.0.0.0            | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
+new kubelet=fd00::1, 10.0.0.2  | 10.0.0.2 fd00::1                          |                                          | I fd00::1, I 10.0.0.2
+new more=null                  | 10.0.0.1                                  |                                          | I 10.0.0.1
+new more=[" 10.0.0.2 "]        | 10.0.0.1 10.0.0.2                         |                                          | I 10.0.0.1
+new more={                     | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
+new                            | 10.0.0.1 10.0.0.2                         | --node-exclude-ip-ranges=10.0.0.0/8      | I 10.0.0.1
+I 10.0.0.2                     | 10.0.0.1 10.0.0.2                         | --node-exclude-ip-ranges=10.0.0.0/8      | I 10.0.0.2
+I 10.0.0.1                     | 10.0.0.1 10.0.0.2                         | --node-exclude-ip-ranges=10.0.0.1        | I 10.0.0.2
+I 10.0.0.1                     | 10.0.0.1 10.0.0.2                         | --node-ip-cidr=10.0.0.2/32               | E 10.0.0.1, I 10.0.0.2
+I 10.0.0.1                     | 10.0.0.2                                  | --node-ip-cidr=10.0.0.2/32               | I 10.0.0.2
+I 10.0.0.1 overdue             | 10.0.0.2                                  | --node-exclude-ip-ranges=10.0.0.2        | I 10.0.0.2; missing 10.0.0.1
 # A virtual IP, 10.0.0.100, and the InternalIP of another Node, 10.0.0.50
 new                            | 10.0.0.100 10.0.0.1                       |                                          | I 10.0.0.1
 new kubelet=10.0.0.100         | 10.0.0.100                                |                                          | I 10.0.0.100
@@ -49,6 +63,7 @@ new                            | 10.0.0.50                                 |    
 new kubelet=10.0.0.50          | 10.0.0.50 10.0.0.1                        |                                          | waits: InternalIPInUse
 I 10.0.0.1 kubelet=10.0.0.50   | 10.0.0.50 10.0.0.1                        |                                          | I 10.0.0.1; InternalIPInUse
 I 10.0.0.1, E 10.0.0.50        | 10.0.0.50 10.0.0.1                        |                                          | I 10.0.0.1
+I 10.0.0.1                     | 10.0.0.50                                 |                                          | I 10.0.0.1; InternalIPInUse
 I 10.0.0.50                    | 10.0.0.50 10.0.0.1                        |                                          | I 10.0.0.50, E 10.0.0.1; InternalIPInUse
 # An address that the VM does not report, or has not reported for long enough: overdue
 new kubelet=10.0.0.9           | 10.0.0.1                                  |                                          | waits: NodeIPNotReported; missing 10.0.0.9
@@ -70,15 +85,24 @@ new kubelet=192.168.5.2        | 10.0.0.1 10.0.0.2 + 192.168.5.1 192.168.5.2 |  
 new kubelet=10.0.0.1           | 10.0.0.1 10.0.0.2 + 192.168.5.1 192.168.5.2 | --management-network=prod/storage         | waits: NodeIPNotReported
 I 192.168.5.2                  | 10.0.0.1 10.0.0.2 + 192.168.5.1 192.168.5.2 |                                        | I 192.168.5.2, E 192.168.5.1; ManagementNetworkDefaulted
 I 192.168.5.2                  | 10.0.0.1 10.0.0.2 + 192.168.5.1 192.168.5.2 | --management-network=prod/mgmt            | I 10.0.0.1, E 10.0.0.2
+I 192.168.5.2, E 10.0.0.2      | 10.0.0.1 10.0.0.2 + 192.168.5.2           | --management-network=prod/storage        | I 192.168.5.2
+I 10.0.0.2 kubelet=192.168.5.2 | 10.0.0.2 + 192.168.5.2                    |                                          | I 192.168.5.2
 I 192.168.5.2, E 10.0.0.2      | 10.0.0.1 10.0.0.2 + 192.168.5.2           |                                          | I 192.168.5.2, E 10.0.0.2; ManagementNetworkDefaulted
 I 192.168.5.2 overdue          | 10.0.0.1 10.0.0.2 +                       |                                          | waits: NoInternalIP
 I 192.168.5.2 overdue          | 10.0.0.1 10.0.0.2 + 192.168.5.1           |                                          | waits: NoInternalIP
 I 192.168.5.2 overdue          | 10.0.0.1 10.0.0.2 + 192.168.5.1           | --node-ip-cidr=192.168.0.0/16            | I 192.168.5.1; missing 192.168.5.2
 I 192.168.5.2 overdue          | +                                         |                                          | waits: NoAddress
-# Only Harvester's pod network
+I 192.168.5.2 overdue          | fd00::1 +                                 |                                          | waits: NoAddress
+new kubelet=10.0.0.1           | 10.0.0.1 + 10.0.0.1                       |                                          | I 10.0.0.1
+I 192.168.5.2, I fd00::1       | 10.0.0.1 fd00::1 + 192.168.5.2            |                                          | I 192.168.5.2, I fd00::1; ManagementNetworkDefaulted
+# Harvester's pod network
+I 10.0.0.50                    | pod 10.0.0.50 + 10.0.0.1                  |                                          | I 10.0.0.50, E 10.0.0.1; NodeIPInPodNetwork
+I 10.52.0.7                    | pod 10.52.0.7 + 10.0.0.1                  |                                          | I 10.52.0.7, E 10.0.0.1; NodeIPInPodNetwork
+I 10.52.0.7 kubelet=10.0.0.1   | pod 10.52.0.7 + 10.0.0.1                  |                                          | I 10.0.0.1
 new                            | pod 10.52.0.7                             |                                          | waits: NoVMNetwork
 new kubelet=10.0.0.3           | pod 10.52.0.7                             |                                          | waits: NodeIPNotReported; missing 10.0.0.3
 new kubelet=10.0.0.3 overdue   | pod 10.52.0.7                             |                                          | I 10.0.0.3; NodeIPNotReported; missing 10.0.0.3
+new kubelet=10.0.0.3 overdue   | pod 10.52.0.7                             | --management-network=x/y                 | waits: NoVMNetwork
 I 10.0.0.3 kubelet=10.0.0.3    | pod 10.52.0.7                             |                                          | I 10.0.0.3; missing 10.0.0.3
 """  # noqa: E501  # a table
 ROWS = [[cell.strip() for cell in row.split("|")] for row in PLANS.splitlines() if row and not row.startswith("#")]
@@ -95,18 +119,17 @@ def node_of(text: str) -> Node:
     return node(provider_id="harvester://uid-w1", addresses=pairs(f"{addresses}, H w1"), annotations=named)
 
 
-def vmi_of(*nics: Sequence[str]) -> VirtualMachineInstance:
+def vmi_of(*nics: Sequence[str], networks: Pairs = NICS) -> VirtualMachineInstance:
     """Return a VMI that reports these addresses for its interfaces."""
-    networks = NICS[: len(nics)]
-    entries = [{"name": name, "ipAddresses": list(ips)} for (name, _), ips in zip(networks, nics, strict=True)]
-    return instance(networks=networks, interfaces=entries)
+    attached = networks[: len(nics)]
+    entries = [{"name": name, "ipAddresses": list(ips)} for (name, _), ips in zip(attached, nics, strict=True)]
+    return instance(networks=attached, interfaces=entries)
 
 
 def reporting(text: str) -> VirtualMachineInstance:
     """Return the VMI in a row."""
-    if text.startswith("pod "):
-        return instance(networks=[("default", "")], interfaces=[{"name": "default", "ipAddresses": text.split()[1:]}])
-    return vmi_of(*(nic.split() for nic in text.split("+")))
+    nics = [nic.split() for nic in text.removeprefix("pod ").split("+")]
+    return vmi_of(*nics, networks=(POD, *NICS) if text.startswith("pod ") else NICS)
 
 
 def planned(
@@ -179,13 +202,59 @@ def test_work_grows_linearly_with_the_addresses() -> None:
 def test_address_on_a_bridge_of_the_guest_is_named() -> None:
     nic = {"name": "nic-1", "interfaceName": "eth0", "mac": "02:00:00:00:00:01"}
     bridge = {"interfaceName": "br0", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.5"]}
+    idle = {"interfaceName": "bond0", "mac": "02:00:00:00:00:01"}
     of_pods = {"interfaceName": "cni0", "mac": "02:00:00:00:00:09", "ipAddresses": ["10.42.0.1"]}
-    vmi = instance(networks=NICS[:1], interfaces=[nic, bridge, of_pods])
+    tunnel = {"interfaceName": "tun0", "ipAddresses": ["10.88.0.1"]}
+    vmi = instance(networks=NICS, interfaces=[nic, {"name": "nic-2"}, idle, bridge, of_pods, tunnel])
     for target in ("new", "new kubelet=10.0.0.5"):
         problem = planned(node_of(target), vmi).problem
         assert problem is not None
         assert problem.cause.count(". It reports 10.0.0.5 on br0, a device over this NIC: name the address with") == 1
         assert "cni0" not in problem.cause
+
+
+@pytest.mark.parametrize(
+    ("target", "vmi", "flags", "text"),
+    [
+        ("new kubelet=10.0.0.1,fd00::9", vmi_of(["10.0.0.1"]), "", "--node-ip fd00::9 on network prod/mgmt"),
+        (
+            "new kubelet=10.52.0.7",
+            reporting("pod 10.52.0.7 + fd00::1 10.0.0.1"),
+            "",
+            "(RKE2, K3s: node-ip) to 10.0.0.1, and restart",
+        ),
+        (
+            "new",
+            vmi_of(["10.0.0.1"]),
+            "--management-network=x/y",
+            "in --management-network x/y; its VM networks: prod/mgmt.",
+        ),
+        ("new", instance(), "", "Check that the VM configures this interface"),
+        ("new", instance(agent=False), "", "Check that qemu-guest-agent runs in the VM"),
+    ],
+)
+def test_event_names_what_is_wrong(target: str, vmi: VirtualMachineInstance, flags: str, text: str) -> None:
+    problem = planned(node_of(target), vmi, flags).problem
+    assert problem is not None
+    assert text in problem.message
+
+
+def test_long_list_of_additional_addresses_is_read_whole() -> None:
+    more = json.dumps([*(f"10.1.0.{number}" for number in range(200)), "10.0.0.2"])
+    assert outline(planned(node_of(f"new more={more}"), reporting("10.0.0.1 10.0.0.2"))) == "I 10.0.0.1"
+
+
+OWN_RANGES = {"vmNetworkCIDR": "172.30.0.0/24", "vmIPv6NetworkCIDR": "fd77::/64"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "address"),
+    [({}, "10.0.2.254"), ({}, "fd10:0:2::2"), (OWN_RANGES, "172.30.0.5"), (OWN_RANGES, "fd77::5")],
+)
+def test_address_in_a_range_of_the_pod_network_is_recognized(pod: Mapping[str, str], address: str) -> None:
+    networks = [{"name": "nic-1", "multus": {"networkName": "mgmt"}}, {"name": "default", "pod": pod}]
+    vmi = INSTANCES.decode(json.dumps({"metadata": {"name": "w1"}, "spec": {"networks": networks}}).encode())
+    assert outline(planned(node_of(f"new kubelet={address}"), vmi)) == "waits: NodeIPInPodNetwork"
 
 
 ADDRESSES = st.lists(

@@ -1,11 +1,13 @@
 """The plan for a Node: whole plans, one write each."""
 
+from ipaddress import ip_address
+
 import pytest
 
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import Node
-from harvester_ccm.names import VM_ANNOTATION, NodeReason
+from harvester_ccm.names import PROVIDED_NODE_IP, VM_ANNOTATION, NodeReason
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.messages import harvester_unavailable
 from tests.support.node_objects import (
@@ -28,6 +30,11 @@ OTHER_TAINT = {"key": "example.com/drained", "effect": "NoExecute"}
 ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 RECORD = {VM_ANNOTATION: "prod/w1"}
 MACHINES = store([vm(labels=OWN)], [instance(ips=["10.0.0.1", "132.1.1.3"], annotations={ZONE: "z1"})])
+BESIDE_W2 = store(
+    [vm(), vm("w2")],
+    [instance(ips=["10.0.0.1"]), instance("w2")],
+    nodes=[node("w2", provider_id="harvester://uid-w2", addresses=pairs("I 10.0.0.9, H w2"))],
+)
 NEW = node(taints=[OTHER_TAINT, UNINITIALIZED], addresses=pairs("H w1"))
 READY = node(
     provider_id="harvester://uid-w1",
@@ -110,6 +117,31 @@ def outline(plan: NodePlan) -> str:
         pytest.param(
             node(provider_id="harvester://uid-w1", taints=[UNINITIALIZED], deleting=True), MACHINES, "", id="going"
         ),
+        pytest.param(node(addresses=pairs("H w1")), store([]), "", id="no VM, joined without the taint"),
+        pytest.param(
+            node(taints=[UNINITIALIZED], addresses=pairs("I 132.1.1.3, E 10.0.0.1, H w1")),
+            MACHINES,
+            "status.addresses",
+            id="new, other guess of the kubelet",
+        ),
+        pytest.param(
+            node(provider_id="harvester://uid-w1", taints=[REINITIALIZE], addresses=pairs("I 10.0.0.1, H w1")),
+            store([]),
+            "now VMNotFound, waits VMNotFound",
+            id="taint was set again, no VM",
+        ),
+        pytest.param(
+            node(taints=[UNINITIALIZED], annotations={PROVIDED_NODE_IP: "fd00::9, 10.0.0.9"}),
+            BESIDE_W2,
+            "now InternalIPInUse, waits InternalIPInUse",
+            id="another Node has the address of the kubelet",
+        ),
+        pytest.param(
+            node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.9, H w1")),
+            BESIDE_W2,
+            "status.addresses, now InternalIPInUse",
+            id="another Node has the InternalIP, which the VM does not report",
+        ),
     ],
 )
 def test_one_write_or_the_reason_to_wait(target: Node, machines: ClusterStore, expected: str) -> None:
@@ -123,6 +155,22 @@ def test_nothing_is_decided_before_load_balancers_were_listed() -> None:
         plan = planned(target, known=unlisted)
         assert (plan.write, plan.skip_reason) == (None, "the addresses of load balancers have not been listed yet")
     assert shown(planned(NEW, known=Owners({"10.0.0.1": "x"})).addresses.addresses) == "I 132.1.1.3, H w1"
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(0.0, 20.0, 40.0), (60.0, 20.0, 40.0), (60.0, 60.0, None)])
+def test_next_address_that_is_overdue_decides_when_the_node_is_planned_again(
+    first: float, second: float, expected: float | None
+) -> None:
+    target = node(taints=[UNINITIALIZED], annotations={PROVIDED_NODE_IP: "10.0.0.9,fd00::9"})
+    missing = {ip_address("10.0.0.9"): first, ip_address("fd00::9"): second}
+    view = observe(MACHINES, target, virtual_ips=Owners(), settings=node_settings(), missing_for=missing)
+    assert plan_node(view).requeue_after == expected
+
+
+def test_labels_of_an_initialized_node_stay_without_the_vmi_controller() -> None:
+    target = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.1, E 132.1.1.3, H w1"))
+    view = observe(MACHINES, target, virtual_ips=Owners(), settings=node_settings(vmi_controller=False))
+    assert plan_node(view).write is None
 
 
 def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:

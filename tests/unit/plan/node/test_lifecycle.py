@@ -128,6 +128,7 @@ def test_shutdown_taint_stays_while_the_instance_exists(printable: str) -> None:
     ("target", "absences", "plan"),
     [
         pytest.param(lost(), REQUIRED, "delete", id="confirmed"),
+        pytest.param(lost(ready="False"), REQUIRED, "delete", id="kubelet reports that it is not Ready"),
         pytest.param(lost(), REQUIRED - 1, "query again", id="not confirmed yet"),
         pytest.param(lost(annotations={}), REQUIRED, "name", id="name of the VM unknown"),
         pytest.param(lost(annotations={GO_VM_ANNOTATION: "w1"}), REQUIRED, "delete", id="recorded by the Go provider"),
@@ -161,6 +162,14 @@ def test_other_nodes_block_a_deletion(with_vm: int, without_vm: int, ready: str,
         for number in range(2, 2 + without_vm)
     ]
     assert planned(lost(), vms, others=[*others, *missing]) == plan
+
+
+def test_only_ready_nodes_with_the_vm_of_their_provider_id_confirm_a_deletion() -> None:
+    silent, vms = healthy(1, ready="Unknown")
+    assert planned(lost(), vms, others=silent) == "count"
+    restored = vm("ok0", uid="restored", firmware=UUID)
+    other = node("ok0", provider_id="harvester://gone", system_uuid=UUID, annotations={VM_ANNOTATION: "prod/ok0"})
+    assert planned(lost(), [restored], others=[other]) == "count"
 
 
 def test_clones_in_another_namespace_confirm_nothing() -> None:
