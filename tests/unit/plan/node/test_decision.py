@@ -44,6 +44,10 @@ READY = node(
 )
 
 
+def addresses_of(target: Node) -> list[dict[str, str]]:
+    return [{"type": entry.type, "address": entry.address} for entry in target.status.addresses]
+
+
 def planned(target: Node, machines: ClusterStore = MACHINES, known: Owners | None = None) -> NodePlan:
     settings = node_settings()
     return plan_node(observe(machines, target, virtual_ips=Owners() if known is None else known, settings=settings))
@@ -117,6 +121,15 @@ def outline(plan: NodePlan) -> str:
         pytest.param(
             node(provider_id="harvester://uid-w1", taints=[UNINITIALIZED], deleting=True), MACHINES, "", id="going"
         ),
+        pytest.param(
+            patched(READY, {"status": {"addresses": [*reversed(addresses_of(READY))]}}), MACHINES, "", id="other order"
+        ),
+        pytest.param(
+            patched(READY, {"status": {"addresses": [*addresses_of(READY), addresses_of(READY)[0]]}}),
+            MACHINES,
+            "status.addresses",
+            id="one address twice",
+        ),
         pytest.param(node(addresses=pairs("H w1")), store([]), "", id="no VM, joined without the taint"),
         pytest.param(
             node(taints=[UNINITIALIZED], addresses=pairs("I 132.1.1.3, E 10.0.0.1, H w1")),
@@ -187,8 +200,8 @@ def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
     ("error", "text"),
     [
         (answered(403, "no"), "forbids the credential in the cloud-config to read VMs"),
-        (answered(401, "no"), "requests are retried"),
-        (Unreachable("timeout"), "requests are retried"),
+        (answered(401, "no"), "does not accept the token in the cloud-config; requests are retried"),
+        (Unreachable("timeout"), "cannot be reached; requests are retried"),
         (None, "has not listed its VMs yet"),
     ],
 )

@@ -1,14 +1,18 @@
 """Shutdown taint and deletion of a Node: whole plans."""
 
+import json
+
 import pytest
 
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import GO_VM_ANNOTATION, VM_ANNOTATION
-from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
+from harvester_ccm.plan.node.lifecycle import is_absent, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 from harvester_ccm.plan.node.patch import NodePatch
+from harvester_ccm.plan.node.power import not_running
+from harvester_ccm.plan.node.vms import VM
 from tests.support.node_objects import (
     DEFAULTS,
     REINITIALIZE,
@@ -18,6 +22,7 @@ from tests.support.node_objects import (
     node,
     store,
     vm,
+    vm_not_found,
 )
 
 REQUIRED = DEFAULTS.deletion_confirmations
@@ -77,6 +82,16 @@ def healthy(count: int, ready: str = "True") -> tuple[list[Node], list[VirtualMa
         pytest.param({"printable": "Running"}, instance(), "", id="running"),
         pytest.param({"printable": "Terminating"}, instance(phase="Succeeded"), "taints shutdown", id="ended"),
         pytest.param({"printable": "", "ready": False, "created": False}, None, "taints shutdown", id="never created"),
+        pytest.param({"printable": "", "ready": False}, None, "changing", id="created"),
+        pytest.param(
+            {"printable": "Stopped", "ready": False}, instance(phase="Failed"), "taints shutdown", id="failed"
+        ),
+        pytest.param({"printable": "CrashLoopBackOff", "ready": False}, instance(), "changing", id="runs again"),
+        pytest.param({"printable": "ErrorUnschedulable"}, None, "taints shutdown", id="no host"),
+        pytest.param({"printable": "ErrImagePull"}, None, "taints shutdown", id="no image"),
+        pytest.param({"printable": "ImagePullBackOff"}, None, "taints shutdown", id="still no image"),
+        pytest.param({"printable": "ErrorPvcNotFound"}, None, "taints shutdown", id="no disk"),
+        pytest.param({"printable": "DataVolumeError"}, None, "taints shutdown", id="no data volume"),
     ],
 )
 def test_shutdown_taint_follows_the_power_state(
@@ -108,6 +123,9 @@ def test_shutdown_taint_follows_the_power_state(
             lost(provider_id="harvester://gone", system_uuid=UUID), "Stopped", "", id="restored VM, other UID"
         ),
         pytest.param(lost(deleting=True), "Stopped", "", id="Node is being deleted"),
+        pytest.param(lost(ready="False"), "Stopped", "taints shutdown", id="kubelet reports that it is not Ready"),
+        pytest.param(lost(ready="False"), "Paused", "paused", id="paused, kubelet reports that it is not Ready"),
+        pytest.param(lost(ready=None, taints=[SHUTDOWN]), "Stopped", "", id="kubelet has never reported"),
     ],
 )
 def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan: str) -> None:
@@ -117,6 +135,24 @@ def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan
 def test_stopped_vm_with_another_uuid_taints_nothing() -> None:
     machine = vm(printable="Stopped", firmware="99992222-3333-4444-5555-666677778888")
     assert planned(lost(system_uuid=UUID), [machine]) == ""
+
+
+@pytest.mark.parametrize(
+    ("printable", "command"),
+    [("Stopped", "virtctl start w1 -n prod"), ("Paused", "virtctl unpause vm w1 -n prod"), ("Starting", "")],
+)
+def test_command_for_a_vm_that_does_not_run(printable: str, command: str) -> None:
+    assert not_running(VM(vm(printable=printable, ready=False)), "x").command == command
+
+
+def test_kubevirt_says_of_the_instance_or_else_of_the_vm_why_it_does_not_run() -> None:
+    def failing(what: str) -> dict[str, object]:
+        return {"conditions": [{"type": "Synchronized", "status": "False", "message": what}]}
+
+    machine = VIRTUAL_MACHINES.decode(json.dumps({"status": {**failing("VM"), "printableStatus": "Starting"}}).encode())
+    running = INSTANCES.decode(json.dumps({"status": failing("instance")}).encode())
+    assert not_running(VM(machine), "x").answer == "KubeVirt: VM"
+    assert not_running(VM(machine, running), "x").answer == "KubeVirt: instance"
 
 
 @pytest.mark.parametrize("printable", ["Running", "Stopping"], ids=["host failed", "stopping"])
@@ -179,11 +215,37 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("absences", "annotations", "expected"),
+    [(1, RECORDED, DEFAULTS.confirmation_spacing), (REQUIRED, {}, 60.0)],
+    ids=["not confirmed yet", "blocked"],
+)
+def test_time_of_the_next_request(absences: int, annotations: dict[str, str], expected: float) -> None:
+    target = lost(annotations=annotations)
+    assert plan_lifecycle(observe_lifecycle(store([]), target, DEFAULTS, absences=absences)).requeue_after == expected
+
+
+def test_name_under_which_this_process_saw_the_vm_counts_before_the_recorded_one() -> None:
+    target = lost(annotations={VM_ANNOTATION: "prod/other"})
+    assert observe_lifecycle(store([]), target, DEFAULTS, seen_name="w1").vm_name == "w1"
+
+
+def test_404_of_an_instance_does_not_prove_that_its_vm_is_gone() -> None:
+    message = 'virtualmachineinstances.kubevirt.io "w1" not found'
+    assert not is_absent(answered(404, message, "NotFound", about="w1"), "w1")
+    assert is_absent(vm_not_found("w1"), "w1")
+
+
+@pytest.mark.parametrize(
     ("error", "deletion", "text"),
     [
         (answered(403, "no"), True, "Failed deleting node w1. Grant the verb delete on nodes to the ClusterRole"),
         (
             answered(500, 'admission webhook "x" denied the request: no'),
+            True,
+            "Failed deleting node w1. Allow the service account of this controller to delete Nodes",
+        ),
+        (
+            answered(422, "no", "Invalid"),
             True,
             "Failed deleting node w1. Allow the service account of this controller to delete Nodes",
         ),

@@ -1,5 +1,6 @@
 """Which VM a Node is."""
 
+import json
 from uuid import UUID, uuid5
 
 import pytest
@@ -9,20 +10,27 @@ from hypothesis import strategies as st
 from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.kube.objects import ObjectT
 from harvester_ccm.kube.store import Store
-from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine
-from harvester_ccm.names import VM_ANNOTATION, VM_CLUSTER, NodeReason
-from harvester_ccm.plan.node.match import find_vm, vm_names
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, ClusterIdentity, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, VM_ANNOTATION, VM_CLUSTER, NodeReason
+from harvester_ccm.plan.node.match import find_vm, needs_hostname, vm_names
 from harvester_ccm.plan.node.vms import (
+    VM,
     VM_INDEXES,
+    Contradiction,
     Membership,
+    NodeNetworks,
+    contradiction_of,
     join,
+    networks_of,
     node_identities,
     own_vmis,
+    owner_of,
     queryable_guests,
+    reported_addresses,
     vm_identities,
     vmi_identities,
 )
-from tests.support.node_objects import FOREIGN, OWN, instance, node, store, vm
+from tests.support.node_objects import FOREIGN, OWN, UNINITIALIZED, answered, instance, node, store, vm
 
 
 class NotListed(Store[ObjectT]):
@@ -48,8 +56,10 @@ MATCHES = """
 w1                                | w1:own; w2                            | w1 by name
 w1 id=harvester://uid-w2          | w1:own; w2                            | w2 by provider ID
 w1 id=harvester://uid-w1          | w1:foreign                            | w1 by provider ID, doubtful
+w1 id=harvester://uid-w1 uuid=A   | w1:own uuid=B                         | w1 by provider ID, other machine
 w1 id=harvester://uid-w1 vm=x/w1  | w1:own                                | w1 by provider ID
 w1 uuid=upper-A                   | vm-1 uuid=A; w1                       | vm-1 by system UUID
+w1 uuid=A                         | vm-1 uuid=upper-A; w1                 | vm-1 by system UUID
 w1 uuid=A                         | w1 uuid=swapped-A                     | w1 by name
 w1 uuid=A                         | w1 uuid=B                             | VMIdentityMismatch!
 w1                                | w1:foreign                            | VMClusterMismatch
@@ -64,7 +74,9 @@ w1.example.com                    | a:own host=w1                         | a by
 w1.example.com                    | a:own host=w1.example.org             | VMNotFound!
 w1                                | a:own host=w1.example.com; b:own host=w1 | b by host name
 w1                                | a:own host=w1; b:own host=w1          | VMAmbiguous
+w1 uuid=A                         | a:own uuid=B host=w1                  | VMNotFound!
 localhost                         | a:own host=localhost                  | VMNotFound!
+localhost.localdomain6            | a:own host=localhost.localdomain6     | VMNotFound!
 w1                                | a:foreign host=w1                     | VMNotFound!
 # Clones with one UUID
 w1 uuid=A                         | a:own uuid=A; b:own uuid=A            | VMAmbiguous
@@ -74,6 +86,7 @@ w1 uuid=A                         | a:own uuid=A; b:foreign uuid=A        | a by
 w1 beside-w2                      | w1; free                              | VMInUse
 w1 beside-w2                      | w1 host=w1; free                      | VMInUse
 w1 beside-w2                      | w1; free host=w1                      | free by host name
+w1 uuid=A beside-w2               | w1:own uuid=A; free uuid=A            | free by system UUID
 """
 REPLACEMENTS = """
 # Node, whose VM was deleted                  | VMs         | match
@@ -84,6 +97,7 @@ w1 id=harvester://gone uuid=A vm=prod/w1      | copy uuid=A | VMIdentityMismatch
 w1 id=harvester://gone uuid=A vm=prod/w1      | w1          | VMIdentityMismatch!
 w1 id=harvester://gone vm=prod/w1             | w1 uuid=A   | VMIdentityMismatch!
 w1 id=harvester://gone uuid=A                 | other       | VMNotFound
+w1 id=harvester://gone uuid=A vm=prod/w1 beside-w2 | w1 uuid=A | VMInUse
 """
 
 
@@ -119,6 +133,8 @@ def found(target_text: str, vms_text: str) -> str:
     matched = f"{match.vm.name} by {match.by}"
     if match.event is None:
         return matched
+    if match.runs_other_machine:
+        return f"{matched}, other machine"
     return f"{matched} replaced" if match.event.reason is NodeReason.VM_REPLACED else f"{matched}, doubtful"
 
 
@@ -150,18 +166,40 @@ def test_vm_in_another_namespace_is_to_be_moved_unless_all_are_there() -> None:
     problem = find_vm(store((vm("w1"),), nodes=(of,)), of).problem
     assert problem is not None
     assert "create it in prod; if the VMs of all Nodes are there, correct the namespace" in problem.remedy
+    assert "run qemu-guest-agent in it" in problem.remedy
 
 
-@pytest.mark.parametrize(("labels", "advises_label"), [(OWN, False), ({}, True)], ids=["both have it", "none has it"])
-def test_label_is_advised_only_where_it_distinguishes_clones(labels: dict[str, str], *, advises_label: bool) -> None:
+@pytest.mark.parametrize(
+    ("labels", "cluster", "advises_label"),
+    [(OWN, "demo", False), ({}, "demo", True), ({}, DEFAULT_CLUSTER_NAME, False)],
+    ids=["both have it", "none has it", "cluster without a name of its own"],
+)
+def test_label_is_advised_only_where_it_distinguishes_clones(
+    labels: dict[str, str], cluster: str, *, advises_label: bool
+) -> None:
     clones = [vm(name, firmware=UUID_A, labels=labels) for name in ("a", "b")]
     of = node(system_uuid=UUID_A)
-    match = find_vm(store(clones, nodes=(of,)), of)
+    match = find_vm(store(clones, nodes=(of,), cluster=ClusterIdentity(cluster, "prod")), of)
     assert match.problem is not None
     assert "another UUID (spec.template.spec.domain.firmware.uuid)" in match.problem.remedy
     assert ("set the label guestcluster.harvesterhci.io/name=demo on the VM of this Node" in match.problem.remedy) is (
         advises_label
     )
+
+
+@pytest.mark.parametrize("kind", ["virtualmachines", "virtualmachineinstances"])
+def test_command_labels_the_object_whose_label_counts(kind: str) -> None:
+    instances = [instance(labels=FOREIGN)] if kind == "virtualmachineinstances" else []
+    problem = find_vm(store([vm(labels=FOREIGN)], instances), node()).problem
+    assert problem is not None
+    assert f" {kind}.kubevirt.io -n prod w1 " in problem.command
+
+
+@pytest.mark.parametrize("hostnames", [{}, {"a": "w1"}, {"a": "w1", "b": "w1"}], ids=["none", "one", "two"])
+def test_guests_are_queried_again_while_only_their_host_names_identify_the_vm(hostnames: dict[str, str]) -> None:
+    new = node(taints=[UNINITIALIZED])
+    lists = store([vm("a", labels=OWN), vm("b", labels=OWN)], hostnames=hostnames)
+    assert needs_hostname(new, find_vm(lists, new))
 
 
 def test_uuid_of_the_vmi_takes_precedence() -> None:
@@ -191,6 +229,7 @@ def test_no_vm_is_missing_while_vms_cannot_be_listed() -> None:
         (OWN, "Scheduling", True, False, False),
         (OWN, "Running", False, False, False),
         (OWN, "Running", True, True, False),
+        ({}, "Running", True, True, False),
     ],
 )
 def test_guests_that_are_queried(
@@ -211,6 +250,44 @@ def test_former_cluster_names_are_own(label: str, expected: Membership) -> None:
     cluster = ClusterIdentity("new", "prod", former_names=("old",))
     one = vm("w1", labels={VM_CLUSTER: label} if label else {})
     assert join(store([one], cluster=cluster), one).membership is expected
+
+
+def test_label_in_the_template_of_a_vm_counts() -> None:
+    template = {"metadata": {"labels": OWN}}
+    assert VM(VIRTUAL_MACHINES.decode(json.dumps({"spec": {"template": template}}).encode())).cluster_label == "demo"
+
+
+def test_initialized_node_with_the_provider_id_of_a_vm_has_it() -> None:
+    nodes = [node("a", provider_id="harvester://uid-w1", taints=[UNINITIALIZED]), OTHER_NODE]
+    assert owner_of(store([vm("w1")], nodes=nodes), VM(vm("w1"))) == "w2"
+
+
+@pytest.mark.parametrize(
+    ("uuid", "vmi", "expected"),
+    [(UUID_A, instance(), None), (f" {UUID_A} ", None, Contradiction.UUID), (UUID_B, None, None)],
+    ids=["the instance has none", "blanks around it", "the same"],
+)
+def test_other_uuid_contradicts(uuid: str, vmi: VirtualMachineInstance | None, expected: Contradiction | None) -> None:
+    assert contradiction_of(node(system_uuid=uuid), VM(vm(firmware=UUID_B), vmi)) is expected
+
+
+def test_vm_network_of_the_internal_ip() -> None:
+    second = {"name": "nic-2", "ipAddresses": ["fd00::1"]}
+    vmi = instance(networks=[("nic-1", "mgmt"), ("nic-2", "storage")], ips=["10.0.0.1"], interfaces=[second])
+    of = node(addresses=[("InternalIP", "FD00::0001")])
+    assert networks_of(of, VM(vm(), vmi)) == NodeNetworks("prod/storage", frozenset({"prod/mgmt", "prod/storage"}))
+
+
+def test_first_entry_of_an_interface_counts() -> None:
+    later = {"name": "nic-1", "ipAddresses": ["10.0.0.1"]}
+    assert reported_addresses(instance(ips=[], interfaces=[later]), "nic-1") == ()
+
+
+def test_cluster_without_a_name_of_its_own_has_no_labels() -> None:
+    one = vm("w1", labels=OWN)
+    assert (
+        join(store([one], cluster=ClusterIdentity(DEFAULT_CLUSTER_NAME, "prod")), one).membership is Membership.UNMARKED
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,6 +315,14 @@ def test_matches_for_the_service_controller() -> None:
         node("bare-metal"),
     ]
     assert vm_names(store([vm("w1")], nodes=nodes)) == {"w1": "w1"}
+
+
+def test_recorded_vm_counts_for_the_service_controller_where_vms_must_not_be_listed() -> None:
+    nodes = [
+        node("w1", provider_id="harvester://u1", annotations={VM_ANNOTATION: "prod/machine-1"}),
+        node("w2", provider_id="harvester://u2"),
+    ]
+    assert vm_names(store([], nodes=nodes, problem=answered(403, "no"))) == {"w1": "machine-1", "w2": "w2"}
 
 
 NAMES = st.sampled_from(["w1", "w2", "w1.example.com", "w2.example.com"])
