@@ -7,16 +7,18 @@ import json
 import logging
 import re
 import warnings
+from types import MappingProxyType
 
 import pytest
 import structlog
 
 from harvester_ccm.config import LogFormat, LoggingSettings
-from harvester_ccm.logs import configure_logging
+from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.redaction import (
     MAX_FOREIGN_TEXT,
     MAX_LOG_ENTRIES,
     MAX_LOG_FIELD,
+    MAX_MESSAGE,
     MAX_TRACEBACK,
     cut,
     end_of,
@@ -136,6 +138,31 @@ def test_colours_only_on_a_terminal() -> None:
     assert output.getvalue().count("\x1b[33m") == 1
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_environment_can_forbid_colours(environment: dict[str, str], *, expected: bool) -> None:
+    assert wants_colours(Terminal(), environment) is expected
+
+
+def test_errors_of_a_command_line_are_lines_without_credentials(capsys: pytest.CaptureFixture[str]) -> None:
+    report(["a\nb Bearer abc"], "try x")
+    assert capsys.readouterr().err == "harvester-ccm: error: a b Bearer [removed]\nharvester-ccm: hint: try x\n"
+
+
+def test_exception_that_a_library_logs_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = configure()
+    try:
+        fail(ValueError("boom"))
+    except ValueError:
+        logging.getLogger("asyncio").exception("failed")
+    assert lines(output)[-1] == "  ValueError: boom"
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    # A record with wrong arguments cannot be written, and raises nothing.
+    logging.getLogger("asyncio").error("%d", "x")
+
+
 def test_exceptions_follow_the_line_without_credentials() -> None:
     output = configure()
     try:
@@ -180,6 +207,27 @@ def test_field_with_thousands_of_entries_of_others_is_cut() -> None:
     assert len(document["text"]) == MAX_LOG_FIELD
     assert document["entries"] == document["inside"]["entries"] == texts[:MAX_LOG_ENTRIES]
     assert list(document["by_name"]) == texts[:MAX_LOG_ENTRIES]
+
+
+SECRETS = (
+    *("access-token", "api-key", "authorization", "client-key", "client-key-data", "client-secret", "id-token"),
+    *("kubeconfig", "passwd", "password", "private-key", "refresh-token", "secret", "secret-key", "token"),
+)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_value_of_a_secret_field_is_removed(name: str) -> None:
+    assert redact("abc", name) == redact("abc", name.replace("-", "_").upper()) == "[removed]"
+    assert redact([MappingProxyType({name: "abc"})]) == [{name: "[removed]"}]
+
+
+def test_long_text_of_others_is_one_line_of_limited_length() -> None:
+    assert sanitize("\n" * 5000) == r"\n" * (MAX_MESSAGE // 2)
+
+
+def test_limits_of_a_log_line() -> None:
+    assert (MAX_LOG_FIELD, MAX_LOG_ENTRIES, MAX_TRACEBACK) == (4096, 100, 16_384)
+    assert redact({"a"}) == ["a"]
 
 
 def test_long_traceback_is_cut_at_its_start() -> None:
@@ -230,6 +278,10 @@ def test_library_logs_and_warnings_have_the_same_form() -> None:
         pytest.param("Authorization: Bearer abc", "Authorization: Bearer [removed]", id="header"),
         pytest.param("curl -H 'Bearer abc'", "curl -H 'Bearer [removed]'", id="header in quotes"),
         pytest.param("bearer k10abcdef::server:x", "bearer [removed]", id="lower case"),
+        pytest.param("BEARER k10abcdef", "BEARER [removed]", id="capitals"),
+        pytest.param(f"bearer {'a' * 100}1", "bearer [removed]", id="long token"),
+        pytest.param("Authorization: Negotiate YII=", "Authorization: Negotiate [removed]", id="Kerberos"),
+        pytest.param(f"kubeconfig-{'u' * 60}:xyz", "[removed]", id="token of Rancher for a long name"),
         pytest.param(f"got {JWT}, then", "got [removed], then", id="web token"),
         pytest.param(f"key:\n{PEM}\nend", "key:\n[removed]\nend", id="private key"),
         pytest.param(PEM[:50], "[removed]", id="cut private key"),
@@ -279,6 +331,9 @@ class FullDisk(io.StringIO):
 
     def write(self, _text: str, /) -> int:
         self.refused += 1
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 

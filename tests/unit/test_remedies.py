@@ -18,7 +18,7 @@ from harvester_ccm.kube.errors import (
     Unreachable,
     WatchSilent,
 )
-from harvester_ccm.remedies import problem_of, remedy_of
+from harvester_ccm.remedies import guest_rbac_hint, problem_of, remedy_of
 
 FIREWALL = "Check that Harvester's API servers respond, firewalls and routes"
 OTHER_SERVER = "Check the server in the cloud-config, and any proxy"
@@ -48,6 +48,39 @@ REJECTED = Answer(401, "Unauthorized", "Unauthorized")
 def test_kind_of_outage_has_a_problem_and_a_remedy(kind: type[Unreachable], problem: str, remedy: str) -> None:
     error = kind("refused")
     assert problem_of(error) == problem
+    assert remedy_of(error).startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (Unreachable, "Check the API servers of this cluster"),
+        (HostUnknown, "Check the API servers of this cluster"),
+        (TimedOut, "On each control plane node of this cluster"),
+        (ProxyFailed, "Check the proxy, which"),
+        (NotTrusted, "Check address, certificate-authority-data and tls-server-name in the kubeconfig"),
+        (CertificateNotValid, "Compare the clocks of this machine"),
+    ],
+)
+def test_outage_of_the_guest_cluster_has_a_remedy_of_its_own(kind: type[Unreachable], remedy: str) -> None:
+    error = kind("refused")
+    error.cluster = "guest"
+    assert remedy_of(error).startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("resource", "role"), [("leases", "leader-election"), ("configmaps", "network-mapping"), ("nodes", "")]
+)
+def test_hint_names_the_role_of_the_resource(resource: str, role: str) -> None:
+    assert guest_rbac_hint(resource).startswith(
+        f"Role and RoleBinding harvester-cloud-provider-{role} " if role else "ClusterRole and ClusterRoleBinding"
+    )
+
+
+@pytest.mark.parametrize(("cluster", "remedy"), [("harvester", "This server is Rancher"), ("guest", "Get a new")])
+def test_token_of_rancher_is_no_credential_of_harvester(cluster: str, remedy: str) -> None:
+    error = Unauthorized(REJECTED, server="https://rancher.example.com/k8s/clusters/c-1")
+    error.cluster = cluster
     assert remedy_of(error).startswith(remedy)
 
 
