@@ -404,14 +404,15 @@ def decode_instance(source: bytes) -> VirtualMachineInstance:
     """Decode a VMI with what is read of it. Raises msgspec.DecodeError, and ValueError if that is too much.
 
     Devices that are in none of its networks are left out: a guest agent lists one for each pod (``cali…``, ``veth…``).
-    Without them, the view changes only when a NIC of the VM does. One over a NIC stays, such as a bridge: it has the
-    MAC of the NIC.
+    Without them, the view changes only when a NIC of the VM does. One over a NIC stays if it has an address, such as
+    a bridge: it has the MAC of the NIC.
     """
     instance = _decode_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
     nics = tuple(entry for entry in instance.interfaces if entry.name in networks)
     macs = {nic.mac for nic in nics} - {""}
-    over = {entry.mac: entry for entry in instance.interfaces if not entry.name and entry.mac in macs}
+    unnamed = [entry for entry in instance.interfaces if not entry.name and entry.addresses]
+    over = {entry.mac: entry for entry in unnamed if entry.mac in macs}
     kept = (*nics, *over.values())
     return limited(replace(instance, status=replace(instance.status, interfaces=kept)), source)
 

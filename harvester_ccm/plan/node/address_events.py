@@ -110,11 +110,11 @@ def in_pod_network(facts: AddressFacts, address: IPAddress, effect: str) -> Even
 
 def _on_other_devices(facts: AddressFacts) -> str:
     """Return a sentence about a bridge or a bond in the guest that has the MAC address of a NIC of the VM."""
-    macs = {interface.mac for interface in facts.vmi.interfaces if interface.name in facts.candidates} - {""}
+    macs = {interface.mac for interface in facts.vmi.interfaces if interface.name in facts.candidates}
     found = [
         f"{interface.addresses[0]} on {interface.interface_name}"
         for interface in facts.vmi.interfaces
-        if not interface.name and interface.mac in macs and interface.addresses
+        if not interface.name and interface.mac in macs
     ]
     if not found:
         return ""

@@ -205,7 +205,7 @@ def test_address_on_a_bridge_of_the_guest_is_named() -> None:
     idle = {"interfaceName": "bond0", "mac": "02:00:00:00:00:01"}
     of_pods = {"interfaceName": "cni0", "mac": "02:00:00:00:00:09", "ipAddresses": ["10.42.0.1"]}
     tunnel = {"interfaceName": "tun0", "ipAddresses": ["10.88.0.1"]}
-    vmi = instance(networks=NICS, interfaces=[nic, {"name": "nic-2"}, idle, bridge, of_pods, tunnel])
+    vmi = instance(networks=NICS, interfaces=[nic, {"name": "nic-2"}, bridge, idle, of_pods, tunnel])
     for target in ("new", "new kubelet=10.0.0.5"):
         problem = planned(node_of(target), vmi).problem
         assert problem is not None
