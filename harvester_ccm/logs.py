@@ -66,7 +66,7 @@ def report(problems: Iterable[str], hint: str = "") -> None:
 
 def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
     if log_format is LogFormat.JSON:
-        return [structlog.processors.JSONRenderer(default=str)]
+        return [structlog.processors.JSONRenderer()]
     console = structlog.dev.ConsoleRenderer(
         colors=colors,
         event_key="message",

@@ -129,8 +129,6 @@ def _plan_interface(facts: AddressFacts, interface: NodeInterface) -> AddressPla
 
 def _is_kubelet_contradicted(facts: AddressFacts, interface: NodeInterface) -> bool:
     """Return whether the kubelet names an address in another VM network: one of the two must be corrected."""
-    if not interface.is_in_vm_network:
-        return False
     attached = facts.vmi.spec.multus_networks
     return any(interface.elsewhere.get(address) in attached for address in facts.provided)
 

@@ -8,7 +8,7 @@ writes addresses:
 * A Node whose VM has no usable address, or does not run, keeps the taint.
 * Addresses, zone and region of an initialized Node follow the VM; the Go provider sets the taint again for that.
 * Namespace and name of the VM are recorded on the Node, so that Harvester can be queried for the VM after a restart
-  (``lifecycle``). They are written with another change, and only if the provider ID is that of the VM.
+  (``lifecycle``). They are written with another change. A VM that replaces that of the provider ID is recorded already.
 * The provider ID is written only at the initialization, as in the Go framework.
 """
 
@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.model.core import PROVIDER_SCHEME, Node, parse_provider_id
+from harvester_ccm.model.core import PROVIDER_SCHEME, Node
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import UNINITIALIZED_TAINT, VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
@@ -248,8 +248,7 @@ def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ..
 
 def _record(node: Node, vm: VM) -> dict[str, str]:
     """Return the annotation with the name of the VM if the Node lacks it."""
-    is_same = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid
     record = vm.object.metadata.key
-    if not is_same or node.metadata.annotation(VM_ANNOTATION) == record:
+    if node.metadata.annotation(VM_ANNOTATION) == record:
         return {}
     return {VM_ANNOTATION: record}

@@ -177,7 +177,7 @@ def _candidates(vmi: VirtualMachineInstance, settings: NodeSettings) -> dict[str
     attached = vmi.spec.multus_networks
     if not settings.management_network:
         return attached
-    wanted = full_network(settings.management_network, vmi)
+    wanted = settings.management_network
     return {interface: network for interface, network in attached.items() if full_network(network, vmi) == wanted}
 
 
