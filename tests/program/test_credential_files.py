@@ -99,7 +99,7 @@ async def test_report_about_two_kubeconfigs_is_repeated_and_ends_with_the_proces
         assert set(program.reasons()) == {REASON}
         assert all(text in message for message in program.warnings("cloud-controller-manager")[1:])
         assert ENDED not in program.reasons("Normal")
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
         await wait_for(lambda: program.exit_code == 0)
     assert program.reasons("Normal").count(ENDED) == 1
 

@@ -62,6 +62,20 @@ async def test_orphan_is_deleted_after_the_grace_period_and_not_before() -> None
 
 
 @jumping_time
+async def test_grace_period_begins_again_when_a_load_balancer_becomes_an_orphan_again() -> None:
+    world = World()
+    async with world.live():
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS - 5)
+        world.put(service())
+        await asyncio.sleep(1)
+        world.guest.remove(SERVICES, "shop/web")
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS - 5)
+        assert world.left == {KEY}
+        await asyncio.sleep(10)
+    assert world.left == set()
+
+
+@jumping_time
 async def test_service_that_the_cache_lacks_is_found_by_a_live_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harvester_ccm.kube.informer.RELIST_SECONDS", (1e9, 1e9))
     world = World()

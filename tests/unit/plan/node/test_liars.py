@@ -7,7 +7,7 @@ import pytest
 
 from harvester_ccm.model.core import ConfigMap, Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.names import VM_ANNOTATION
+from harvester_ccm.names import GO_VM_ANNOTATION, VM_ANNOTATION
 from harvester_ccm.plan.node.device_mapping import plan_device_mapping
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import find_vm
@@ -65,6 +65,27 @@ def test_ready_kubelet_without_a_vm_deletes_no_node_and_keeps_no_taint() -> None
     liar: Node = node(provider_id="harvester://uid-gone", ready="True", annotations={VM_ANNOTATION: "prod/gone"})
     plan = plan_lifecycle(observe_lifecycle(store([], nodes=[liar]), liar, DEFAULTS, absences=9))
     assert (plan.write, plan.event) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "annotations", "expected"),
+    [
+        (["10.0.0.1"], {GO_VM_ANNOTATION: "w1"}, True),
+        (["10.0.0.1"], {}, False),
+        ([], {GO_VM_ANNOTATION: "w1"}, False),
+    ],
+    ids=["recorded by the Go provider", "by its kubelet only", "no address"],
+)
+def test_node_with_the_taint_was_initialized_if_it_has_an_address_and_a_record(
+    addresses: list[str], annotations: dict[str, str], *, expected: bool
+) -> None:
+    kept = node(
+        provider_id="harvester://uid-w1",
+        taints=[UNINITIALIZED],
+        addresses=[("InternalIP", address) for address in addresses],
+        annotations=annotations,
+    )
+    assert was_initialized(kept) is expected
 
 
 @pytest.mark.parametrize(("provider_id", "expected"), [("harvester://uid-w1", True), ("", False)])

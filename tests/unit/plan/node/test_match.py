@@ -182,9 +182,7 @@ def test_label_is_advised_only_where_it_distinguishes_clones(
     match = find_vm(store(clones, nodes=(of,), cluster=ClusterIdentity(cluster, "prod")), of)
     assert match.problem is not None
     assert "another UUID (spec.template.spec.domain.firmware.uuid)" in match.problem.remedy
-    assert ("set the label guestcluster.harvesterhci.io/name=demo on the VM of this Node" in match.problem.remedy) is (
-        advises_label
-    )
+    assert (f"set the label {VM_CLUSTER}={cluster} on the VM of this Node" in match.problem.remedy) is advises_label
 
 
 @pytest.mark.parametrize("kind", ["virtualmachines", "virtualmachineinstances"])
