@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import refused
 from tests.support.node_world import CONFIG_MAP, MAPPING, NodeWorld, machine
@@ -65,6 +66,19 @@ async def test_other_contents_stay_and_edits_are_reverted() -> None:
         scene.guest_server.remove(CONFIG_MAP, MAPPING)
         await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
     assert writes(scene) == ["PUT", "PUT", "POST"]
+
+
+@jumping_time
+async def test_writes_against_another_program_are_limited_and_reported() -> None:
+    scene = NodeWorld()
+    scene.boot(machine("w1"), "10.0.0.1")
+    async with scene.live():
+        scene.join("w1")
+        for _ in range(3 * WRITE_BURST):
+            await until(lambda: value(scene), WRITE_INTERVAL_SECONDS + 5)
+            scene.guest_server.change(CONFIG_MAP, MAPPING, {"data": {KEY: ""}})
+        assert asyncio.get_running_loop().time() > WRITE_BURST * WRITE_INTERVAL_SECONDS
+        assert "FieldConflict" in scene.told("harvester-nad-mapping")
 
 
 @jumping_time

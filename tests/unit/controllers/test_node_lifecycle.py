@@ -9,6 +9,7 @@ from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.errors import ClusterReplaced, KubeError, Unreachable
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
+from harvester_ccm.names import VM_ANNOTATION
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, page, refused
 from tests.support.node_objects import DEFAULTS, vm_not_found
@@ -66,7 +67,7 @@ async def test_deletion_that_the_api_server_rejects_is_said_and_tried_again() ->
         assert 'cannot delete resource "nodes"' in event["message"]
         assert event["message"].endswith("Run: kubectl delete node w0")
         scene.guest_server.fault = None
-        await until(lambda: "w0" not in scene.names(), seconds=SOME_INTERVALS)
+        await until(lambda: "w0" not in scene.names(), seconds=2 * DELETION_INTERVAL_SECONDS)
 
 
 @pytest.mark.parametrize(("count", "gone"), [(5, 2), (8, 4), (2, 1)])
@@ -120,6 +121,17 @@ def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, read
 
 
 @jumping_time
+async def test_node_is_deleted_without_a_record_if_this_process_saw_its_vm() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        vm, *_ = await joined(scene, machines(4))
+        scene.guest_server.change(NODE, "w0", {"metadata": {"annotations": {VM_ANNOTATION: None}}})
+        scene.destroy(vm)
+        scene.say_ready("w0", "Unknown")
+        await until(lambda: "w0" not in scene.names())
+
+
+@jumping_time
 async def test_node_that_changed_meanwhile_is_not_deleted() -> None:
     scene = NodeWorld()
     async with scene.live():
@@ -152,6 +164,7 @@ async def test_node_recreated_while_the_delete_request_is_sent_stays() -> None:
         await asyncio.sleep(1800)
         assert "w0" in scene.names()
         assert len(deletions(scene)) == 1
+        assert "DeletingNodeFailed" not in scene.told("w0")
 
 
 @jumping_time

@@ -95,6 +95,7 @@ I 192.168.5.2 overdue          | +                                         |    
 I 192.168.5.2 overdue          | fd00::1 +                                 |                                          | waits: NoAddress
 new kubelet=10.0.0.1           | 10.0.0.1 + 10.0.0.1                       |                                          | I 10.0.0.1
 I 192.168.5.2, I fd00::1       | 10.0.0.1 fd00::1 + 192.168.5.2            |                                          | I 192.168.5.2, I fd00::1; ManagementNetworkDefaulted
+I 192.168.5.2                  | 10.0.0.1 + 192.168.5.2                    | --node-ip-cidr=0.0.0.0/0                 | I 192.168.5.2
 # Harvester's pod network
 I 10.0.0.50                    | pod 10.0.0.50 + 10.0.0.1                  |                                          | I 10.0.0.50, E 10.0.0.1; NodeIPInPodNetwork
 I 10.52.0.7                    | pod 10.52.0.7 + 10.0.0.1                  |                                          | I 10.52.0.7, E 10.0.0.1; NodeIPInPodNetwork
