@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from harvester_ccm.kube.errors import KubeError, Unreachable
+from harvester_ccm.kube.errors import AnswerTooLarge, KubeError, Unreachable
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, RESYNC_TRIGGER, WORKLOAD_TYPE
@@ -74,13 +74,21 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         assert touched(program) != last
 
 
-@pytest.mark.parametrize("verb", ["GET", "PATCH"])
+FORBIDDEN = refused(403, "Forbidden", "endpointslices is forbidden")
+
+
+@pytest.mark.parametrize(
+    ("verb", "denial", "most"),
+    [("GET", FORBIDDEN, 24), ("GET", AnswerTooLarge("more than 16 MiB"), 72), ("PATCH", FORBIDDEN, 24)],
+    ids=["list", "large list", "patch"],
+)
 @pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
 @jumping_time
-async def test_touch_that_is_forbidden_is_reported_only_where_nobody_has_noted_the_address(verb: str) -> None:
+async def test_touch_that_is_forbidden_is_reported_only_where_nobody_has_noted_the_address(
+    verb: str, denial: KubeError, most: int
+) -> None:
     program = world_with(endpoint_slice("web-a", "10.42.0.9"), flags=["--announcer=kube-vip"])
-    forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
-    program.guest.fault = lambda call: forbidden if of_endpoints(call) and call.verb == verb else None
+    program.guest.fault = lambda call: denial if of_endpoints(call) and call.verb == verb else None
     async with program.live():
         await asyncio.sleep(30)
         assert program.warnings() == []
@@ -90,7 +98,7 @@ async def test_touch_that_is_forbidden_is_reported_only_where_nobody_has_noted_t
         assert all(command in event["message"] for event in events)
         expected = ["Normal"] if verb == "GET" else ["Warning"]
         assert [event["type"] for event in events] == expected, "without a list, the endpoints are not known"
-        assert sum(of_endpoints(call) and call.verb == verb for call in program.guest.calls) < 25
+        assert sum(of_endpoints(call) and call.verb == verb for call in program.guest.calls) <= most
         program.change(metadata={"annotations": {KUBE_VIP_HOST: "node-a"}})
         await asyncio.sleep(5)
         assert program.condition()["status"] == "True", "an old kube-vip needs no touch"

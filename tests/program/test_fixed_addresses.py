@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from devenv.harvester.pools import Pool, PoolProblem, allocated_address, booked, choose_address, given_back
-from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.errors import AnswerTooLarge, KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import IP_POOLS, LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -220,6 +220,7 @@ async def test_pool_that_changes_meanwhile_is_read_again() -> None:
 FORBIDDEN: Final = 'ippools "lan" is forbidden: User "demo" cannot patch resource "ippools"'
 DENIALS: dict[str, tuple[str, KubeError]] = {
     "RBAC, when the pool is read": ("GET", refused(403, "Forbidden", FORBIDDEN)),
+    "pool too large to be read": ("GET", AnswerTooLarge("more than 16 MiB")),
     "RBAC": ("PATCH", refused(403, "Forbidden", FORBIDDEN)),
     "policy": ("PATCH", refused(422, "Invalid", "ValidatingAdmissionPolicy 'p' denied request: only the history")),
 }
