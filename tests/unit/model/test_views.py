@@ -81,10 +81,11 @@ def test_garbage_collector_ignores_views() -> None:
 
 NIC: Document = {"name": "nic-1", "interfaceName": "enp1s0", "ipAddresses": ["10.0.0.1", "fd00::1"]}
 POD: Document = {"interfaceName": "cali0123456789a", "ipAddress": "fe80::ecee:eeff:feee:eeee"}
+UNPLUGGED: Document = {"name": "nic-2", "interfaceName": "enp2s0", "ipAddresses": ["10.0.0.2"]}
 BRIDGE: Document = {"name": "", "interfaceName": "cni0", "ipAddresses": ["10.42.0.1"]}
 
 
-@pytest.mark.parametrize("interfaces", [[NIC], [BRIDGE, NIC, POD], [*[POD] * 60, NIC]])
+@pytest.mark.parametrize("interfaces", [[NIC], [BRIDGE, NIC, POD], [*[POD] * 60, NIC], [NIC, UNPLUGGED]])
 def test_devices_in_no_network_of_the_vm_are_left_out(interfaces: list[Document]) -> None:
     spec = {"networks": [{"name": "nic-1", "multus": {"networkName": "default/vlan1"}}]}
     source = msgspec.json.encode({"spec": spec, "status": {"interfaces": interfaces}})

@@ -213,10 +213,11 @@ def test_one_of_two_services_with_one_address_is_ready() -> None:
     assert [isinstance(made.verdict, Ready) for made in plans] == [True, False]
     texts = [messages(made, Reason.ADDRESS_NOT_ALLOCATED) for made in plans]
     command = """kubectl patch ippools.loadbalancer.harvesterhci.io vlan100 --type=merge -p '{"status":{"allocated":"""
+    owner = f'{{"{ADDRESS}":"vms/demo-shop-a"}}'
     for (text,) in texts:
         assert "demo-shop-a and to demo-shop-b" in text or "demo-shop-b and to demo-shop-a" in text
         assert "other load balancer than demo-shop-a, the oldest" in text
-        assert command in text
+        assert f"{command}{owner}" in text
 
 
 def test_leases_are_not_compared_with_each_other() -> None:

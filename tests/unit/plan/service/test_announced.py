@@ -82,6 +82,9 @@ POOL: dict[str, World] = {
     "ready, another client changed the annotation": World(
         served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.66"}), (allocated(),)
     ),
+    "held, another client changed the annotation": World(
+        service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.66", **record_of(Step.HELD, "")}), (ONE_ADDRESS,)
+    ),
     "the Go provider announced it: the label of a former primary": World(
         served(condition=False, labels=SHARED), (allocated(),)
     ),

@@ -124,6 +124,7 @@ HOLDING: dict[str, Situation] = {
         NEW, None, Wish(Goal.HOLD, had_address=True)
     ),
     "new, names an address: empty first": Situation(replace(NEW, specified=ADDRESS), None, HOLD),
+    "kube-vip has noted a node: empty first": Situation(replace(NEW, node="n1"), None, HOLD),
     "new, a user's annotation: empty first": Situation(replace(NEW, address_annotation=ADDRESS), None, HOLD),
     "emptied by another client: kube-vip may not have read it yet": Situation(
         replace(NEW, address_annotation=""), None, HOLD
@@ -189,6 +190,9 @@ FIRST_PUBLICATION: dict[str, Situation] = {
 }
 ANOTHER_ADDRESS: dict[str, Situation] = {
     "directly, without the receipt; status later": Situation(UP, recorded(Step.SHOWN, OTHER), ANNOUNCE),
+    "another client removed the receipt before": Situation(
+        RETURNING, recorded(Step.SHOWN, OTHER, node="n1", answers=True), ANNOUNCE
+    ),
     "another client changed the annotation": Situation(replace(UP, address_annotation=OTHER), SHOWN, ANNOUNCE),
     "another client removed the annotation": Situation(replace(UP, address_annotation=None), SHOWN, ANNOUNCE),
     "published a moment ago": Situation(RETURNING, DIRECT, ANNOUNCE, Timers(since=0.4, since_touch=0.4)),
@@ -256,6 +260,7 @@ SAME_ADDRESS: dict[str, Situation] = {
     "touches that the API server does not permit: not completed": Situation(
         UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0, is_touch_refused=True)
     ),
+    "another policy: touched again after 30 s": Situation(UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(16.0, 3, 1.0)),
     "another policy: all touches": Situation(UP, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)),
     "all touches, and a kube-vip that notes its node has noted nothing": Situation(
         RETURNING, replace(recorded(Step.ANNOUNCED), answers=True), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)
@@ -281,9 +286,11 @@ WITHOUT_RECORD: dict[str, Situation] = {
     "of another provider, not noted": Situation(RETURNING, None, ANNOUNCE),
     "another address in the annotation": Situation(replace(UP, address_annotation=OTHER), None, ANNOUNCE),
     "another address in the status": Situation(replace(UP, status=(OTHER,)), None, ANNOUNCE),
+    "another address in the status as well": Situation(replace(UP, status=(ADDRESS, OTHER)), None, ANNOUNCE),
     "the annotation is missing": Situation(replace(UP, address_annotation=None), None, ANNOUNCE),
     "it lost everything": Situation(NEW, None, ANNOUNCE),
     "a user has it ignored": Situation(replace(UP, ignored=True), None, ANNOUNCE),
+    "a user has it ignored, not noted": Situation(replace(RETURNING, ignored=True), None, ANNOUNCE),
     "emptied": Situation(SILENT, None, ANNOUNCE),
     "adopted": Situation(UP, recorded(Step.ADOPTED), ANNOUNCE),
 }
@@ -632,9 +639,11 @@ def test_address_that_kube_vip_reads(concerned: Service, expected: str) -> None:
 
 PUBLISHED_LEASE: Final = recorded(Step.PUBLISHED, DHCP_ADDRESS)
 SHOWN_LEASE: Final = recorded(Step.SHOWN, DHCP_ADDRESS)
+LONG: Final = ("2001:db8:1111:2222:3333:4444:5555:6661", "2001:db8:1111:2222:3333:4444:5555:6662")
 LEASES: dict[str, tuple[str, tuple[str, ...], Record | None, str, tuple[str, ...]]] = {
     "in the status and noted": (ADDRESS, (ADDRESS,), PUBLISHED_LEASE, "", (ADDRESS,)),
     "two addresses": (f"{ADDRESS},fd00::1", (ADDRESS, "fd00::1"), PUBLISHED_LEASE, "", (ADDRESS, "fd00::1")),
+    "two long addresses": (",".join(LONG), LONG, PUBLISHED_LEASE, "", LONG),
     "not in the usual form": ("FD00::0001", ("fd00::1",), PUBLISHED_LEASE, "", ("fd00::1",)),
     "noted only": (ADDRESS, (), PUBLISHED_LEASE, ADDRESS, ()),
     "in the status only": ("", (ADDRESS,), PUBLISHED_LEASE, "", ()),

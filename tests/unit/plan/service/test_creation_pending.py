@@ -103,6 +103,9 @@ CREATION: dict[str, World] = {
     "VM load balancer, no node takes traffic": World(VM_WAITING, facts={"backends": ()}),
     "the load balancer vanished": World(served()),
     "the load balancer vanished, its address is requested": World(served(spec={"loadBalancerIP": ADDRESS})),
+    "the load balancer vanished, another client has written another address": World(
+        service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"})
+    ),
     "the VM load balancer vanished": World(HOSTED),
     "a switch was taken back after the deletion": World(
         service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "", WORKLOAD_TYPE: "cluster"})
@@ -195,6 +198,10 @@ PENDING: dict[str, World] = {
     "not processed for 30 s, the requested address is announced": World(
         ANNOUNCED_REQUEST, (marked(),), {"waited": 30.0}
     ),
+    "no free address, kube-vip announces one that Harvester never allocated to the Go provider": World(
+        service(ours=True, address="10.0.0.7", condition=False, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}),
+        (load_balancer(message=EXHAUSTED),),
+    ),
     "Harvester cannot be read": World(WAITING, (marked(),), {"harvester_problem": Unreachable("no route")}),
     "Harvester cannot be read for 5 s": World(
         WAITING, (marked(),), {"harvester_problem": Unreachable("no route"), "waited": 5.0}
@@ -267,6 +274,12 @@ QUEUED: dict[str, tuple[World, str, str, float | None]] = {
         World(unready(Reason.HARVESTER_UNAVAILABLE), facts={"waited": 60.0}),
         "NotReady CreationQueued",
         "False HarvesterUnavailable",
+        None,
+    ),
+    "ready before, for a minute": (
+        World(served(), facts={"waited": 60.0}),
+        "NotReady CreationQueued",
+        "False CreationQueued",
         None,
     ),
     "with a mistake, which is reported": (

@@ -34,6 +34,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer
+from harvester_ccm.plan.service.load_balancer.refused import Refused
 from harvester_ccm.plan.service.load_balancer.specification import (
     changed_document,
     kept_fields,
@@ -41,6 +42,7 @@ from harvester_ccm.plan.service.load_balancer.specification import (
     new_load_balancer,
     searches_elsewhere,
 )
+from harvester_ccm.plan.service.load_balancer.vm_spec import vm_spec_of
 from tests.support.builders import (
     ADDRESS,
     CLUSTER,
@@ -259,6 +261,12 @@ def test_another_value_of_such_a_field_is_sent_again() -> None:
     other = {**HEALTH_CHECK, "port": 1}
     made = plan(CHECKED, VM_LOAD_BALANCER, not_stored={"healthCheck": other})
     assert made.write == ChangeLoadBalancer(LB_NAME, spec={"healthCheck": HEALTH_CHECK})
+
+
+def test_listener_that_harvester_rejected_is_not_sent() -> None:
+    snapshot = snapshot_of(HOSTED, VM_LOAD_BALANCER)
+    snapshot.remembered.refused = Refused(VM_SPEC["listeners"], frozenset({("TCP", 80)}), 0.0)
+    assert vm_spec_of(snapshot)["listeners"] == []
 
 
 ELSEWHERE: dict[str, tuple[dict[str, str], LoadBalancer, bool]] = {

@@ -28,7 +28,8 @@ from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ServicePlan
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
-from tests.support.builders import ADDRESS, CLUSTER, UID, allocated, served
+from harvester_ccm.plan.service.snapshot import ServiceState
+from tests.support.builders import ADDRESS, CLUSTER, UID, allocated, served, service
 from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import SHARED, SHARES, reasons, short_condition, short_write, snapshot_of
 
@@ -132,6 +133,7 @@ CASES: Final[dict[str, Case]] = {
     "first, another announcer": Case(published(again=False), OTHER, Reading.EXIST),
     "again, before the touch": Case(AGAIN, CLUSTER, since=0.5),
     "again, the touch": Case(AGAIN, CLUSTER, since=1),
+    "again, the touch after the condition": Case(with_condition(AGAIN, "False", "Announcing"), CLUSTER, since=1),
     "again, touched, announcer not known": Case(AGAIN, CLUSTER, since=2, touches=1),
     "again, touched, kube-vip has answered before": Case(ANSWERED, CLUSTER, since=2, touches=1),
     "again, touched, kube-vip": Case(AGAIN, since=2, touches=1),
@@ -155,6 +157,7 @@ CASES: Final[dict[str, Case]] = {
     "adopted, not noted, announcer not known": Case(ADOPTED, CLUSTER, Reading.EXIST),
     "a user has it ignored": Case(published(more={KUBE_VIP_IGNORE: "true"})),
     "a user has it ignored, another announcer": Case(published(more={KUBE_VIP_IGNORE: "true"}), OTHER),
+    "a user has a new one ignored": Case(service(ours=True, annotations={KUBE_VIP_IGNORE: "true"})),
     "a user has it ignored, noted": Case(published(more={**NOTED, KUBE_VIP_IGNORE: "true"})),
     "policy Local": Case(
         published(Step.PUBLISHED, again=False, spec=LOCAL),
@@ -232,6 +235,10 @@ def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_mis
     answered = snapshot_of(noted, allocated(), cluster=KUBE_VIP, since=RECEIPT_SECONDS, touches=1)
     answered.remembered.is_touch_refused = True
     assert plan_service(answered).events == ()
+    unknown = replace(snapshot, cluster=CLUSTER)
+    assert [(event.type, "not permitted to make" in event.message) for event in plan_service(unknown).events] == [
+        ("Normal", True)
+    ]
 
 
 @pytest.mark.parametrize("reason", ["AddressNotAnnounced", "Announcing"])
@@ -353,6 +360,9 @@ def test_state_of_a_service_begins_anew_with_each_step() -> None:
     state.see_record(SHOWN, 8.0)
     assert (state.record_since, state.touches, state.endpoints) == (8.0, 0, Endpoints())
     assert msgspec.json.decode(state.record)["step"] == "shown"
+    first = ServiceState()
+    first.see_record(service(), 9.0)
+    assert first.record_since == 9.0, "the clock does not begin with the process"
 
 
 def test_no_event_says_that_an_address_is_in_use_that_a_user_keeps_from_kube_vip() -> None:

@@ -232,6 +232,9 @@ STAYS: dict[str, World] = {
     "type ClusterIP, no finalizer, with an address and the condition": World(
         with_condition(service(kind="ClusterIP", address=ADDRESS, annotations=WITHDRAWN))
     ),
+    "type ClusterIP, no finalizer, with the condition, and a user requests an address": World(
+        with_condition(service(kind="ClusterIP", annotations=SHOWS))
+    ),
     "type ClusterIP, no finalizer, kept from kube-vip, with the address of another program": World(
         service(kind="ClusterIP", address="10.0.0.9", annotations=SUPPRESSED)
     ),

@@ -89,6 +89,7 @@ ROWS: dict[str, Row] = {
     "kube-vip-cloud-provider, ClusterIP": (served(**KUBE_VIP_CLOUD, kind="ClusterIP", condition=False), NONE),
     "deleted, kube-vip-cloud-provider": (service(**DELETED, **KUBE_VIP_CLOUD), NONE),
     "deleted, kube-vip-cloud-provider, load balancer": (service(**DELETED, **KUBE_VIP_CLOUD), LB),
+    "label of a program with another name": (service(labels={"implementation": "metallb"}), NONE),
     "annotation of kube-vip": (service(annotations={"kube-vip.io/vipHost": "node-1"}), NONE),
 }
 ROWS_OF_CLASS_ONLY: dict[str, Row] = {

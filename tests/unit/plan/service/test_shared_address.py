@@ -26,7 +26,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.scope import primary_label
 from harvester_ccm.plan.service.sharing.ranking import MAX_SHARED_PORTS
-from harvester_ccm.plan.service.verdict import NotReady
+from harvester_ccm.plan.service.verdict import NotReady, Ready
 from tests.support.builders import (
     ADDRESS,
     CLUSTER,
@@ -324,3 +324,6 @@ def test_ports_beyond_the_limit_of_a_vm_load_balancer_are_reported() -> None:
     verdict = plan(grown, **facts).verdict
     assert isinstance(verdict, NotReady)
     assert verdict.message.message.startswith(f"Ports {1001 + MAX_SHARED_PORTS}/TCP are not served")
+    by_kube_vip = replace(SHARING, spec=grown.spec)
+    made = plan(by_kube_vip, **{**facts, "primary": PRIMARY, "ranked": (by_kube_vip,)})
+    assert isinstance(made.verdict, Ready), "kube-proxy has no such limit"

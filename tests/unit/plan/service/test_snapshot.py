@@ -253,6 +253,13 @@ def test_api_server_with_the_requested_address() -> None:
     assert observe(store, REQUESTED, CLUSTER).holder_of_requested == "an API server of the kubeconfigs has it"
 
 
+def test_address_of_an_api_server_that_a_service_shows_is_held() -> None:
+    store = listed_store([API], (), None)
+    assert not observe(store, API, CLUSTER).shows_held_address
+    store.api_servers = frozenset({ADDRESS})
+    assert observe(store, API, CLUSTER).shows_held_address
+
+
 def test_others_with_the_requested_address() -> None:
     other, leaving = served("api", uid=OTHER_UID), served("old", uid="old", deleting=True)
     holder = load_balancer("holder", uid="holder", ip=ADDRESS, pool="lan")
@@ -383,6 +390,10 @@ def test_what_is_missing_is_an_error() -> None:
 
 MAPPINGS: dict[str, tuple[str | None, dict[str, str]]] = {
     "no name of a device": ('{"infra/a": "eth0", "infra/b": "eth0; reboot", "infra/c": ".."}', {"infra/a": "eth0"}),
+    "names of 15 and of 16 characters": (
+        '{"infra/a": "enp0s31f6.40000", "infra/b": "enp0s31f6.400000"}',
+        {"infra/a": "enp0s31f6.40000"},
+    ),
     "networks": ('{"infra/vlan9":"eth1","vlan8":"eth2"}', {"infra/vlan9": "eth1", "default/vlan8": "eth2"}),
     "empty": ("", {}),
     "no networks": ("{}", {}),

@@ -24,6 +24,7 @@ ROWS: dict[str, tuple[Service, bool, str]] = {
         "spec.ipFamilies has no IPv4",
     ),
     "both families preferred": (service(spec={**DUAL, "ipFamilyPolicy": "PreferDualStack"}), False, ""),
+    "IPv6 first": (service(spec={"ipFamilies": ["IPv6", "IPv4"]}), False, ""),
     "both families required": (service(spec=DUAL), False, "RequireDualStack, asks for an IPv6 address, too"),
     "both families required, with an address": (service(spec=DUAL, address=ADDRESS), False, ""),
     "both families required, with the finalizer": (

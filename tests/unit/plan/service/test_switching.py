@@ -30,6 +30,7 @@ from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     NO_POOL,
+    SHARES,
     VM,
     VM_LOAD_BALANCER,
     WITHDRAWN,
@@ -155,6 +156,9 @@ REJECTED: dict[str, World] = {
         (allocated(name="demo-shop-web-old", uid="old"), marked(annotations={LB_OWNER: "other"})),
     ),
     "the same type": World(served(annotations=CLUSTER_TYPE), (allocated(),)),
+    "the address of another Service is requested, which does not exist": World(
+        served(annotations={**VM, **SHARES}), (allocated(),)
+    ),
 }
 
 

@@ -63,7 +63,8 @@ def test_address_that_another_program_wrote_to_the_status_does_not_count(
 
 @pytest.mark.parametrize(("kind", "ours"), [("ClusterIP", False), ("ClusterIP", True), ("LoadBalancer", False)])
 def test_tenant_cannot_declare_a_virtual_ip(kind: str, *, ours: bool) -> None:
-    claimed = service(kind=kind, ours=ours, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, address="10.0.0.9")
+    claim = {KUBE_VIP_ADDRESSES: "10.0.0.9", **RECORD}
+    claimed = service(kind=kind, ours=ours, annotations=claim, address="10.0.0.9")
     assert virtual_ips_of_service(claimed) == set()
 
 
