@@ -154,9 +154,10 @@ def _named_pool(current: LoadBalancer, snapshot: ServiceSnapshot) -> dict[str, o
 
 def has_moved(current: LoadBalancer) -> bool:
     """Return whether Harvester has moved the address of a load balancer to another pool by itself."""
-    is_named = bool(current.spec.ip_pool)
-    is_other = current.address not in {"", names.DHCP_ADDRESS, current.allocated_ip}
-    return bool(current.allocated_ip) and is_other and not is_named and current.spec.workload_type == "cluster"
+    spec = current.spec
+    is_open = spec.ipam == "pool" and not spec.ip_pool
+    is_other = current.address not in {"", current.allocated_ip}
+    return bool(current.allocated_ip) and is_other and is_open and spec.workload_type == "cluster"
 
 
 def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
@@ -60,6 +61,11 @@ EVENTS: dict[str, tuple[Service, LoadBalancer, str]] = {
     "another one than the load balancer has, its pool is named": (
         service(ours=True, address=OTHER),
         allocated(address=OTHER, spec={"ipPool": "vlan100"}),
+        ADDRESS,
+    ),
+    "another lease": (
+        served(annotations={KUBE_VIP_ADDRESSES: DHCP_ADDRESS}),
+        allocated(ip=DHCP_ADDRESS, pool="", address=OTHER, spec={"ipam": "dhcp"}),
         ADDRESS,
     ),
     "the first one, and another program wrote the status": (service(address=OTHER), marked(ip=ADDRESS), ADDRESS),
