@@ -64,7 +64,8 @@ _CREATE: Final = RequestAnswer(RequestStep.CREATE)
 def answer_to_request(snapshot: ServiceSnapshot) -> RequestAnswer:
     """Return what becomes of the request of a Service without a load balancer."""
     request, rights = snapshot.request, snapshot.pool_rights
-    if not request.address or not _is_first_creation(snapshot):
+    if not request.address or snapshot.has_had_address:
+        # A Service that had an address gets that one again.
         return _CREATE
     if request.ipam is not Ipam.POOL or not request.ip_pool:
         return RequestAnswer(RequestStep.CREATE, _cannot_be_requested(request, rights))
@@ -95,11 +96,6 @@ def seed_of(snapshot: ServiceSnapshot) -> SeedPool:
 
 def _owner(snapshot: ServiceSnapshot) -> str:
     return f"{snapshot.cluster.namespace}/{snapshot.match.expected_name}"
-
-
-def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the Service never had an address: otherwise it gets that one again."""
-    return not snapshot.match.own_load_balancers and not snapshot.has_had_address
 
 
 def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> RequestAnswer:

@@ -35,7 +35,7 @@ def claim_events(snapshot: ServiceSnapshot) -> dict[str, EventMessage]:
     own_key = snapshot.service.metadata.key
     owners = [owner for owner in owners_of_claimed(snapshot) if owner.allocated_ip != published]
     claimed = {service_key(owner): owner for owner in owners if may_be_of_cluster(owner, snapshot.cluster)}
-    return {key: _claimed(owner.allocated_ip, own_key) for key, owner in claimed.items() if key != own_key}
+    return {key: _claimed(owner.allocated_ip, own_key) for key, owner in claimed.items()}
 
 
 def _claimed(address: str, other: str) -> EventMessage:

@@ -56,7 +56,7 @@ def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: Clu
 
 def _is_used(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether an existing Service uses the load balancer, adopts it, or deletes it in its own removal."""
-    if service.metadata.has_finalizer(names.SERVICE_FINALIZER) or shows_address(service, load_balancer):
+    if shows_address(service, load_balancer):
         return True
     return scope_of(service, cluster, has_load_balancer=True).is_managed
 
