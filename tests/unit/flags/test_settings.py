@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from harvester_ccm.config import (
     Announcer,
@@ -24,6 +24,7 @@ from harvester_ccm.config import (
 )
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Group, build_settings, parse_command_line
+from harvester_ccm.model.harvester import ClusterIdentity
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
 ALL_CONTROLLERS = frozenset({"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller"})
@@ -133,6 +134,12 @@ def test_guest_agents_are_not_asked_without_the_vmi_controller() -> None:
 def name_of(word: str) -> str:
     """Return the name of the flag in a word of a command line."""
     return word.lstrip("-").partition("=")[0]
+
+
+def test_every_field_of_the_identity_of_the_cluster_follows_its_flag() -> None:
+    usual, changed = (ClusterIdentity.of(settings(*words), "vms") for words in ([], EVERY_FLAG.split()))
+    unchanged = {one.name for one in fields(usual) if getattr(usual, one.name) == getattr(changed, one.name)}
+    assert unchanged == {"name", "namespace", "uid"}
 
 
 def test_every_flag_reaches_its_setting() -> None:

@@ -139,6 +139,18 @@ def test_load_balancer_that_is_too_large_says_its_size_the_limit_and_its_largest
     assert f"the limit is {MAX_KEPT:,}; its largest field is spec.listeners" in str(caught.value)
 
 
+MANY: dict[str, Any] = {"networks": [{"name": f"{number:060}"} for number in range(5000)]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec"), [(VIRTUAL_MACHINES, {"template": {"spec": MANY}}), (INSTANCES, MANY)], ids=["VM", "instance"]
+)
+@pytest.mark.security("at most 256 KiB of a load balancer or VM")
+def test_vm_that_is_too_large_cannot_be_decoded(resource: Resource[Any], spec: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"its largest field is spec\."):
+        decoded(resource, {"spec": spec})
+
+
 def test_plans_compare_only_what_is_kept_of_the_specification() -> None:
     """``_spec_difference`` compares the fields of these functions."""
     written = {key for module in (vm_spec, specification) for key in spec_fields(module)}

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from devenv.watch import Document
-from harvester_ccm.model.core import CONFIG_MAPS, PROVIDER_SCHEME, ConfigMap, parse_provider_id, published_devices
+from harvester_ccm.model.core import (
+    CONFIG_MAPS,
+    PROVIDER_SCHEME,
+    SERVICES,
+    ConfigMap,
+    parse_provider_id,
+    published_devices,
+)
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_KEY
 
@@ -74,11 +81,23 @@ def test_values_of_another_form_hide_no_object() -> None:
     assert (meta.generation, meta.created) == (3, None)
 
 
+def test_host_name_in_the_status_of_a_service_is_no_address() -> None:
+    status = {"loadBalancer": {"ingress": [{"hostname": "web.example.com"}, {"ip": "10.0.0.1"}]}}
+    assert SERVICES.decode(msgspec.json.encode({"status": status})).addresses == ("10.0.0.1",)
+
+
+def test_more_addresses_of_a_nic_are_kept_than_services_have_on_a_node() -> None:
+    nic = {**NIC, "ipAddresses": [f"10.0.0.{number}" for number in range(200)]}
+    source = msgspec.json.encode({"spec": NETWORKS, "status": {"interfaces": [nic]}})
+    assert len(INSTANCES.decode(source).interfaces[0].addresses) == 200
+
+
 def test_garbage_collector_ignores_views() -> None:
     found = load_balancer(spec={"healthCheck": {"port": 80}}, status={})
     assert not any(gc.is_tracked(one) for one in (found, found.metadata, found.spec, found.status))
 
 
+NETWORKS: Document = {"networks": [{"name": "nic-1", "multus": {"networkName": "default/vlan1"}}]}
 NIC: Document = {"name": "nic-1", "interfaceName": "enp1s0", "ipAddresses": ["10.0.0.1", "fd00::1"]}
 POD: Document = {"interfaceName": "cali0123456789a", "ipAddress": "fe80::ecee:eeff:feee:eeee"}
 UNPLUGGED: Document = {"name": "nic-2", "interfaceName": "enp2s0", "ipAddresses": ["10.0.0.2"]}
@@ -87,7 +106,6 @@ BRIDGE: Document = {"name": "", "interfaceName": "cni0", "ipAddresses": ["10.42.
 
 @pytest.mark.parametrize("interfaces", [[NIC], [BRIDGE, NIC, POD], [*[POD] * 60, NIC], [NIC, UNPLUGGED]])
 def test_devices_in_no_network_of_the_vm_are_left_out(interfaces: list[Document]) -> None:
-    spec = {"networks": [{"name": "nic-1", "multus": {"networkName": "default/vlan1"}}]}
-    source = msgspec.json.encode({"spec": spec, "status": {"interfaces": interfaces}})
+    source = msgspec.json.encode({"spec": NETWORKS, "status": {"interfaces": interfaces}})
     assert [one.interface_name for one in INSTANCES.decode(source).interfaces] == ["enp1s0"]
     assert INSTANCES.decode(b'{"status":{"interfaces":null}}').interfaces == ()

@@ -85,6 +85,9 @@ POOL: dict[str, World] = {
     "held, another client changed the annotation": World(
         service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.66", **record_of(Step.HELD, "")}), (ONE_ADDRESS,)
     ),
+    "adopted without the finalizer: the address is no request": World(
+        service(address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ADDRESS}), (allocated(),)
+    ),
     "the Go provider announced it: the label of a former primary": World(
         served(condition=False, labels=SHARED), (allocated(),)
     ),
@@ -119,6 +122,23 @@ LEASES: dict[str, World] = {
     "two addresses, which are kube-vip's": World(
         service(ours=True, status=TWO, annotations={**NOTED, KUBE_VIP_LEASE: f"{ADDRESS},fd00::1"}), (RECORDED,)
     ),
+    "two addresses, Harvester has allocated the second one to another load balancer": World(
+        service(
+            ours=True,
+            status={"ingress": [{"ip": ADDRESS}, {"ip": "10.0.0.9"}]},
+            annotations={**NOTED, KUBE_VIP_LEASE: f"{ADDRESS},10.0.0.9"},
+        ),
+        (RECORDED,),
+        {"other_load_balancers": (load_balancer("other", uid="other", ip="10.0.0.9"),)},
+    ),
+    "recorded, another program wrote two addresses": World(
+        service(
+            ours=True,
+            status={"ingress": [{"ip": "10.0.0.8"}, {"ip": "10.0.0.9"}]},
+            annotations={**NOTED, **record_of(Step.SHOWN, DHCP_ADDRESS)},
+        ),
+        (RECORDED,),
+    ),
     "of the Go provider: the record is written": World(
         service(ours=True, address=ADDRESS, condition=False, annotations=NOTED), (RECORDED,)
     ),
@@ -151,6 +171,18 @@ NETWORKS: dict[str, World] = {
         served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),
         (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
         {"network_devices": {"infra/vlan7": "eth0", "infra/vlan9": "eth1"}},
+    ),
+    "another network, already announced, another client changed the annotation": World(
+        service(
+            ours=True, annotations={**VLAN, KUBE_VIP_ADDRESSES: "10.0.0.66", **record_of(Step.SHOWN)}, address=ADDRESS
+        ),
+        (IN_OTHER,),
+        DEVICES,
+    ),
+    "Harvester stored the requested network without a namespace": World(
+        service(ours=True, annotations={**SUPPRESSED, NETWORK: "vlan9"}),
+        (marked(ip=ADDRESS, annotations={LB_REQUESTED_NETWORK: "vlan9", LB_SELECT_NETWORK: "vlan9"}),),
+        {"network_devices": {"default/vlan9": "eth1"}},
     ),
     "Harvester stored no network": World(
         served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),
@@ -186,6 +218,11 @@ NETWORKS: dict[str, World] = {
     ),
     "a device of the user": World(
         service(ours=True, annotations={**SUPPRESSED, **VLAN, KUBE_VIP_INTERFACE: "bond7"}),
+        (marked(ip=ADDRESS, annotations=IN_VLAN),),
+        {"network_devices": {}},
+    ),
+    "no device of any network yet": World(
+        service(ours=True, annotations={**SUPPRESSED, **VLAN}),
         (marked(ip=ADDRESS, annotations=IN_VLAN),),
         {"network_devices": {}},
     ),

@@ -140,6 +140,7 @@ HOLDING: dict[str, Situation] = {
         replace(SILENT, status=()), recorded(Step.WITHDRAWN), HOLD, Timers(since=1.0)
     ),
     "held": Situation(HELD, FIRST_HELD, HOLD),
+    "held, another client removed both annotations": Situation(NEW, FIRST_HELD, HOLD),
     "held, another client wrote an address": Situation(replace(HELD, address_annotation=OTHER), FIRST_HELD, HOLD),
     "held, another client removed ignore": Situation(replace(HELD, ignored=False), FIRST_HELD, HOLD),
     "emptied, another client wrote ignore": Situation(
@@ -199,6 +200,15 @@ ANOTHER_ADDRESS: dict[str, Situation] = {
     "a second later: touch": Situation(RETURNING, DIRECT, ANNOUNCE, Timers(since=1.0, since_touch=1.0)),
     "noted before the touch: touch nevertheless": Situation(UP, DIRECT, ANNOUNCE, Timers(since=1.0, since_touch=1.0)),
     "touched and noted": Situation(UP, DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5)),
+    "touched and noted, but the touch was not permitted": Situation(
+        UP, DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5, is_touch_refused=True)
+    ),
+    "an instance of kube-vip that ends has written its address and its node": Situation(
+        replace(UP, status=(OTHER,)), DIRECT, ANNOUNCE, Timers(0.2, 0, 0.2)
+    ),
+    "touched and noted, another program announces": Situation(
+        UP, DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5), Announcer.OTHER
+    ),
     "touched, not noted, no receipt is expected": Situation(RETURNING, DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5)),
     "touched, not noted, kube-vip has answered before": Situation(
         RETURNING, replace(DIRECT, answers=True), ANNOUNCE, Timers(1.5, 1, 0.5)
@@ -214,6 +224,9 @@ ANOTHER_ADDRESS: dict[str, Situation] = {
     "the receipt is missing for a day": Situation(RETURNING, DIRECT, ANNOUNCE, Timers(86400.0, 100, 0.0), KUBE_VIP),
     "nothing is noted, and nobody expects it: left alone after the touches": Situation(
         RETURNING, DIRECT, ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)
+    ),
+    "another program announces, and kube-vip has answered before": Situation(
+        RETURNING, replace(DIRECT, answers=True), ANNOUNCE, Timers(1.5, 1, 0.5), Announcer.OTHER
     ),
     "another program announces: shown after the touch": Situation(
         RETURNING, DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5), Announcer.OTHER
@@ -238,6 +251,9 @@ AFTER_WITHDRAWAL: dict[str, Situation] = {
     "respelled a moment ago": Situation(RETURNING, recorded(Step.RESPELLED), ANNOUNCE, Timers(0.4)),
     "respelled: one more event": Situation(
         RETURNING, recorded(Step.RESPELLED, needs_respelling=True), ANNOUNCE, Timers(1.0)
+    ),
+    "respelled and noted, the lease is missing": Situation(
+        replace(LEASED, status=()), recorded(Step.RESPELLED, DHCP_ADDRESS), LEASE, Timers(0.4)
     ),
     "respelled and noted": Situation(UP, recorded(Step.RESPELLED, needs_respelling=True), ANNOUNCE, Timers(0.4)),
     "another program announces: not respelled": Situation(
@@ -273,6 +289,9 @@ SAME_ADDRESS: dict[str, Situation] = {
     ),
     "a user has it ignored": Situation(replace(UP, ignored=True), SHOWN, ANNOUNCE),
     "a user has it ignored, it was never noted": Situation(replace(RETURNING, ignored=True), SHOWN, ANNOUNCE),
+    "noted 20 s ago, the lease is missing": Situation(
+        replace(LEASED, status=()), recorded(Step.PUBLISHED, DHCP_ADDRESS), LEASE, Timers(20.0, 1, 19.0)
+    ),
     "the lease is lost: requested again": Situation(
         replace(LEASED, status=()), recorded(Step.SHOWN, DHCP_ADDRESS), LEASE
     ),

@@ -42,8 +42,17 @@ CLAIMED: dict[str, Service] = {
     "annotation": served(annotations=CLAIM),
     "list in the annotation": served(annotations={KUBE_VIP_ADDRESSES: f"{ADDRESS}, {TAKEN}"}),
     "status": service(ours=True, address=TAKEN),
+    "status, beside the own address for kube-vip": service(
+        ours=True, address=TAKEN, recorded=False, annotations={KUBE_VIP_ADDRESSES: ADDRESS}
+    ),
     "specification, which kube-vip reads without the annotation": service(spec={"loadBalancerIP": TAKEN}),
 }
+
+
+def test_own_address_that_another_load_balancer_has_as_well_is_no_claim() -> None:
+    assert owners_of_claimed(snapshot_of(served(), OWN, of("twin", ADDRESS))) == ()
+
+
 UNCLAIMED: dict[str, Service] = {
     "own address": served(),
     "nobody's address": served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.78"}),

@@ -29,7 +29,6 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.allocation.creation import CREATION_QUEUED
 from harvester_ccm.plan.service.announcing.record import Step
-from harvester_ccm.plan.service.announcing.sequence import STEP_SECONDS
 from harvester_ccm.plan.service.plan import plan_service, plan_waiting_for_creation
 from tests.support.builders import (
     ADDRESS,
@@ -107,6 +106,13 @@ CREATION: dict[str, World] = {
         service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"})
     ),
     "the VM load balancer vanished": World(HOSTED),
+    "the VM load balancer vanished, another client changed the status": World(
+        service(
+            ours=True,
+            address="10.0.0.9",
+            annotations={**SUPPRESSED, **VM, **record_of(Step.DELEGATED, again=True)},
+        )
+    ),
     "a switch was taken back after the deletion": World(
         service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "", WORKLOAD_TYPE: "cluster"})
     ),
@@ -201,6 +207,22 @@ PENDING: dict[str, World] = {
     "no free address, kube-vip announces one that Harvester never allocated to the Go provider": World(
         service(ours=True, address="10.0.0.7", condition=False, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}),
         (load_balancer(message=EXHAUSTED),),
+    ),
+    "no free address, kube-vip ignores the Service of the Go provider": World(
+        service(
+            ours=True,
+            address="10.0.0.7",
+            condition=False,
+            annotations={KUBE_VIP_ADDRESSES: "10.0.0.7", KUBE_VIP_IGNORE: "true"},
+        ),
+        (load_balancer(message=EXHAUSTED),),
+    ),
+    "no free address, kube-vip announces one for which another client removed the record": World(
+        service(ours=True, address="10.0.0.7", recorded=False, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}),
+        (EXHAUSTED_LOAD_BALANCER,),
+    ),
+    "another pool is requested, Harvester tries to write the old one": World(
+        OTHER_POOL, (marked(message="fail to reserve 10.0.0.1 into lan"),)
     ),
     "Harvester cannot be read": World(WAITING, (marked(),), {"harvester_problem": Unreachable("no route")}),
     "Harvester cannot be read for 5 s": World(
@@ -301,12 +323,13 @@ def test_creation_is_queued(world: World, verdict: str, condition: str, delay: f
     assert queued.look_again_after == delay
     # The Warnings about the request are reported while the Service waits, and nothing but the condition is written.
     assert messages(queued)[: len(messages(made))] == messages(made)
+    assert {event.type for event in queued.events} <= {"Warning"}, "nothing is created yet"
     # One Service that is not processed has a Warning. Those behind it would only repeat it.
     assert CREATION_QUEUED not in queued.events
     assert short_write(queued.write) == ("condition" if condition == "False CreationQueued" else None)
 
 
-@pytest.mark.parametrize(("since", "written"), {0.0: None, STEP_SECONDS: "held, again"}.items())
+@pytest.mark.parametrize(("since", "written"), {0.0: None, 1.0: "held, again"}.items())
 def test_withdrawal_of_a_service_in_the_queue_is_completed(since: float, written: str | None) -> None:
     """kube-vip 0.9 stays silent for good if any other change comes between the two patches of a withdrawal."""
     record = record_of(Step.WITHDRAWN, "", again=True)

@@ -90,6 +90,17 @@ PLANS: dict[str, World] = {
     ),
     "recreated": World(HOSTED, (RECREATED,)),
     "recreated 4 s ago": World(HOSTED, (RECREATED,), {"waited": 4.0}),
+    "recreated 4 s ago, each of the first health checks takes long": World(
+        HOSTED,
+        (
+            allocated(
+                spec={**VM_SPEC, "healthCheck": CHECK},
+                annotations={LB_UPDATE_AFTER_CREATE: "true"},
+                message=NOT_HEALTHY,
+            ),
+        ),
+        {"waited": 4.0},
+    ),
     "recreated 10 s ago: it is written once more": World(HOSTED, (RECREATED,), {"waited": 10.0}),
     "made for Harvester before 1.2": World(
         service(ours=True, address=ADDRESS, annotations=SUPPRESSED),

@@ -7,7 +7,6 @@ import pytest
 
 from harvester_ccm.model.core import EndpointSlice
 from harvester_ccm.plan.service.announcing.endpoints import (
-    READ_AGAIN_SECONDS,
     Endpoints,
     Reading,
     reading_of,
@@ -64,5 +63,5 @@ def test_slice_to_touch(found: list[EndpointSlice], in_cluster: str | None, loca
 
 def test_reading_decides_for_a_time() -> None:
     assert not Endpoints().is_current(0.0)
-    assert Endpoints(Reading.MISSING, 5.0).is_current(5.0 + READ_AGAIN_SECONDS - 1)
-    assert not Endpoints(Reading.MISSING, 5.0).is_current(5.0 + READ_AGAIN_SECONDS)
+    assert Endpoints(Reading.MISSING, 5.0).is_current(404.0)
+    assert not Endpoints(Reading.MISSING, 5.0).is_current(405.0)

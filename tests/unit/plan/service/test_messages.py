@@ -30,8 +30,6 @@ from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import VM_NAME, Reason
 from harvester_ccm.plan.service.messages import (
-    LASTING_CONFLICT,
-    REPORTED_FAILURES,
     Remedy,
     Target,
     backends_warning,
@@ -134,9 +132,9 @@ FAILURES: dict[str, KubeError] = {
 def test_other_errors_are_reported_as_harvester_unavailable() -> None:
     rows: dict[str, str] = {}
     for name, error in FAILURES.items():
-        event = failure_event(error, REPORTED_FAILURES, service(), TARGET)
+        event = failure_event(error, 2, service(), TARGET)
         assert event == harvester_unavailable(error)
-        is_at_once = failure_event(error, REPORTED_FAILURES - 1, service(), TARGET) is not None
+        is_at_once = failure_event(error, 1, service(), TARGET) is not None
         rows[name] = f"{'at once, ' if is_at_once else ''}{event.type} {event.reason}: {event.message}"
     assert differing("failures", rows) == []
 
@@ -207,8 +205,8 @@ CONFLICT: Final = refused(409, "Conflict", "the object has been modified")
 
 @pytest.mark.parametrize("in_guest", [False, True])
 def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
-    assert failure_event(CONFLICT, LASTING_CONFLICT - 1, service(), TARGET, in_guest=in_guest) is None
-    event = failure_event(CONFLICT, LASTING_CONFLICT, service(), TARGET, in_guest=in_guest)
+    assert failure_event(CONFLICT, 12, service(), TARGET, in_guest=in_guest) is None
+    event = failure_event(CONFLICT, 13, service(), TARGET, in_guest=in_guest)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
     place = "this Service" if in_guest else "the load balancer of this Service in Harvester"
@@ -231,8 +229,8 @@ REFUSED_PATCHES: dict[str, KubeError] = {
 def test_refused_patch_of_a_service_says_what_it_holds_up() -> None:
     rows: dict[str, str] = {}
     for name, error in REFUSED_PATCHES.items():
-        assert failure_event(error, REPORTED_FAILURES - 1, service(), TARGET, in_guest=True) is None
-        event = failure_event(error, REPORTED_FAILURES, service(), TARGET, in_guest=True)
+        assert failure_event(error, 1, service(), TARGET, in_guest=True) is None
+        event = failure_event(error, 2, service(), TARGET, in_guest=True)
         assert event is not None
         rows[name] = f"{event.type} {event.reason}: {event.message}"
     assert differing("refused_patches", rows) == []

@@ -23,6 +23,7 @@ from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load
 from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     READY,
+    SHARES,
     VM,
     WAITING,
     WITHDRAWN,
@@ -77,11 +78,24 @@ HARVESTER: dict[str, World] = {
     "another one, new Service": World(service(), facts=MISMATCH),
     "another one, with an address that kube-vip has leased just now": World(AWAITS_LEASE, facts=MISMATCH),
     "another one, with an address": World(served(), facts=MISMATCH),
+    "another one, with an address of the Go provider": World(served(condition=False), facts=MISMATCH),
 }
 OTHERS: dict[str, World] = {
     "name of another cluster": World(service(), (FOREIGN,)),
     "name of another cluster, an address is requested": World(REQUESTED, (FOREIGN,)),
     "a Node has its new address": World(WAITING, (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}),
+    "a Node has its new address, another client removed the finalizer": World(
+        service(annotations=SUPPRESSED), (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}
+    ),
+    "a Node has the new address of its primary, which cannot be shared": World(
+        served(annotations=SHARES),
+        (allocated(),),
+        {
+            "holders_of_new": {"10.0.0.9": "Node w1 has it"},
+            "primary": served("main", uid="main-uid", deleting=True),
+            "primary_allocated": frozenset({"10.0.0.9"}),
+        },
+    ),
     "its address was given to another one": World(served(), facts={"other_load_balancers": (HOLDER,)}),
     "its address was given to another one, although kube-vip ignores the Service": World(
         served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"other_load_balancers": (HOLDER,)}

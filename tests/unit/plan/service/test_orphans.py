@@ -46,6 +46,12 @@ ROWS: dict[str, tuple[LoadBalancer, Service | None, ClusterIdentity, bool]] = {
     "a new Service of the name exists": (allocated(), service(uid="another"), CLUSTER, False),
     "deleted Service with finalizer": (allocated(), service(ours=True, deleting=True), CLUSTER, False),
     "type ClusterIP, with finalizer": (allocated(), service(kind="ClusterIP", ours=True), CLUSTER, False),
+    "another class, with the finalizer alone": (
+        allocated(),
+        service(spec=OTHER_CLASS, ours=True, recorded=False),
+        CLUSTER,
+        False,
+    ),
     "another class, with finalizer": (allocated(), service(spec=OTHER_CLASS, ours=True), CLUSTER, False),
     "no class, with --require-load-balancer-class and finalizer": (allocated(), service(ours=True), CLASS_ONLY, False),
     "annotation of another controller": (

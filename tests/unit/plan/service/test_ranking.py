@@ -21,8 +21,6 @@ from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY
 from harvester_ccm.plan.service.load_balancer.vm_spec import listeners
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.sharing.ranking import (
-    MAX_SHARED_PORTS,
-    MAX_SHARING,
     Ranking,
     Rankings,
     families_of_change,
@@ -151,6 +149,10 @@ RANKINGS: dict[str, tuple[Service, ...]] = {
         secondary("b", "2026-01-01T00:00:00Z", **LABEL, address="10.0.0.99"),
         secondary("a", **HAS_ADDRESS),
     ),
+    "only the address, which a tenant cannot write": (
+        secondary("b", "2026-01-01T00:00:00Z"),
+        secondary("a", address=ADDRESS),
+    ),
     "another network, and only the label": (secondary("a", annotations={names.NETWORK: "infra/other"}, **LABEL),),
     "of one second, the first in the cache comes first": (secondary("a"), secondary("b")),
     "a Service with a clash uses no port": (
@@ -180,6 +182,8 @@ def test_service_without_a_node_port_has_no_rank_if_harvester_announces_the_addr
     members = (secondary("a", "2026-01-01T00:00:00Z", **NO_NODE_PORT), secondary("b"))
     ranking = rank(hosted, members, CLUSTER)
     assert ranking.clashes == {"shop/b": ""}
+    waiting = service("main", uid="main-uid", ours=True, annotations=SUPPRESSED)
+    assert rank(waiting, members[:1], CLUSTER).clashes == {"shop/a": ""}, "kube-vip may announce its address"
 
 
 def test_ranking() -> None:
@@ -221,13 +225,13 @@ def ports_from(first: int, number: int) -> list[dict[str, Any]]:
 
 def test_new_service_needs_room_among_the_ports_of_an_address() -> None:
     members = (
-        secondary("first", "2026-01-01T00:00:00Z", ports=ports_from(1000, MAX_SHARED_PORTS - 2)),
+        secondary("first", "2026-01-01T00:00:00Z", ports=ports_from(1000, 1998)),
         secondary("too-many", "2026-01-02T00:00:00Z", ports=ports_from(5000, 3)),
         secondary("last", "2026-01-03T00:00:00Z", ports=ports_from(6000, 2)),
         secondary("one-more", "2026-01-04T00:00:00Z", ports=ports_from(7000, 1)),
     )
     ranking = rank(MAIN, members, CLUSTER)
-    assert len(ranking.shared_ports) == MAX_SHARED_PORTS
+    assert len(ranking.shared_ports) == 2000
     refused = {key: clash for key, clash in ranking.clashes.items() if clash}
     text = "The Services that share this address can have 2,000 ports, and would have more with it"
     assert refused == {"shop/too-many": text, "shop/one-more": text}
@@ -235,21 +239,21 @@ def test_new_service_needs_room_among_the_ports_of_an_address() -> None:
 
 def test_service_that_shares_the_address_keeps_it_when_it_gets_more_ports() -> None:
     members = (
-        secondary("grown", "2026-01-01T00:00:00Z", ports=ports_from(1000, MAX_SHARED_PORTS + 9), **HAS_ADDRESS),
+        secondary("grown", "2026-01-01T00:00:00Z", ports=ports_from(1000, 2009), **HAS_ADDRESS),
         secondary("b", "2026-01-02T00:00:00Z", **HAS_ADDRESS),
         secondary("new", "2026-01-03T00:00:00Z", ports=ports_from(6000, 1)),
     )
     ranking = rank(MAIN, members, CLUSTER)
     assert [key for key, clash in ranking.clashes.items() if not clash] == ["shop/grown", "shop/b"]
-    assert len(ranking.shared_ports) == MAX_SHARED_PORTS
+    assert len(ranking.shared_ports) == 2000
 
 
 def test_new_service_is_rejected_if_the_limit_of_services_share_the_address() -> None:
-    ports = [ports_from(1000 + number, 1) for number in range(MAX_SHARING + 1)]
+    ports = [ports_from(1000 + number, 1) for number in range(501)]
     members = [secondary(f"s{number:04}", ports=one) for number, one in enumerate(ports)]
     ranking = rank(MAIN, members, CLUSTER)
     assert {key: clash for key, clash in ranking.clashes.items() if clash} == {
-        f"shop/s{MAX_SHARING:04}": "500 Services share this address already, which is the limit"
+        "shop/s0500": "500 Services share this address already, which is the limit"
     }
     with_address = [secondary(f"s{number:04}", ports=one, **HAS_ADDRESS) for number, one in enumerate(ports)]
     assert not any(rank(MAIN, with_address, CLUSTER).clashes.values())
@@ -258,9 +262,9 @@ def test_new_service_is_rejected_if_the_limit_of_services_share_the_address() ->
 def test_load_balancer_with_all_ports_that_can_share_its_address_is_kept() -> None:
     """Else this controller could not read it any more, and its own ports and backends would not change again."""
     own = [{**port, "name": f"{number:063}"} for number, port in enumerate(ports_from(1, 300))]
-    shared = service("api", ports=ports_from(60000, MAX_SHARED_PORTS)).spec.ports
+    shared = service("api", ports=ports_from(60000, 2000)).spec.ports
     made = listeners(service(ports=own), shared)
-    assert len(made) == 300 + MAX_SHARED_PORTS
+    assert len(made) == 2300
     found = LOAD_BALANCERS.decode(msgspec.json.encode({"spec": {"listeners": made}}))
     assert found.document()["spec"] == {"listeners": made}
 

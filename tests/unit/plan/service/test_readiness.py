@@ -20,9 +20,7 @@ from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     LOAD_BALANCER_READY,
 )
-from harvester_ccm.plan.service.announcing.dhcp_lease import LEASE_GRACE_SECONDS
-from harvester_ccm.plan.service.announcing.endpoints import READ_AGAIN_SECONDS, Endpoints, Reading
-from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, MAX_PROGRESS_SECONDS, RECEIPT_SECONDS
+from harvester_ccm.plan.service.announcing.endpoints import Endpoints, Reading
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ServicePlan
@@ -75,7 +73,7 @@ class Case(NamedTuple):
     service: Service = FIRST
     cluster: ClusterIdentity = KUBE_VIP
     reading: Reading = Reading.NONE
-    since: float = RECEIPT_SECONDS
+    since: float = 60.0
     """Seconds since the publication."""
     touches: int = 0
     since_touch: float | None = None
@@ -114,24 +112,27 @@ def outcome(plan: ServicePlan) -> str:
 
 CASES: Final[dict[str, Case]] = {
     "first, in time": Case(since=4),
-    "first, 10 s: the endpoints are read": Case(since=FIRST_READING_SECONDS),
-    "first, 10 s, no endpoint": Case(reading=Reading.MISSING, since=FIRST_READING_SECONDS),
-    "first, 10 s, an endpoint": Case(reading=Reading.EXIST, since=FIRST_READING_SECONDS),
+    "first, 10 s: the endpoints are read": Case(since=10.0),
+    "first, 10 s, no endpoint": Case(reading=Reading.MISSING, since=10.0),
+    "first, 10 s, an endpoint": Case(reading=Reading.EXIST, since=10.0),
     "first, late": Case(reading=Reading.EXIST),
     "first, late, unreadable": Case(reading=Reading.UNREADABLE),
     "first, late, kube-vip noted another Service": Case(reading=Reading.EXIST, others_at=40),
     "first, others were noted for an hour": Case(
         reading=Reading.EXIST,
-        others_at=MAX_PROGRESS_SECONDS + 50,
-        since=MAX_PROGRESS_SECONDS + RECEIPT_SECONDS,
+        others_at=3650.0,
+        since=3660.0,
     ),
-    "first, read long ago": Case(reading=Reading.EXIST, read_before=READ_AGAIN_SECONDS),
+    "first, read long ago": Case(reading=Reading.EXIST, read_before=400.0),
     "first, noted": Case(published(Step.PUBLISHED, more=NOTED, again=False)),
     "first, announcer not known": Case(published(again=False), CLUSTER, since=4),
     "first, announcer not known, late": Case(published(again=False), CLUSTER),
     "first, announcer not known, late, no endpoint": Case(published(again=False), CLUSTER, Reading.MISSING),
     "first, another announcer": Case(published(again=False), OTHER, Reading.EXIST),
     "again, before the touch": Case(AGAIN, CLUSTER, since=0.5),
+    "again, before the touch, no address was free before": Case(
+        with_condition(AGAIN, "False", "PoolExhausted"), CLUSTER, since=0.5
+    ),
     "again, the touch": Case(AGAIN, CLUSTER, since=1),
     "again, the touch after the condition": Case(with_condition(AGAIN, "False", "Announcing"), CLUSTER, since=1),
     "again, touched, announcer not known": Case(AGAIN, CLUSTER, since=2, touches=1),
@@ -224,7 +225,7 @@ def test_text_names_the_cause(case: Case, texts: list[str]) -> None:
 
 def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_missing() -> None:
     late = CASES["again, late, kube-vip"]
-    snapshot = snapshot_of(late.service, allocated(), cluster=KUBE_VIP, since=RECEIPT_SECONDS, touches=ALL_TOUCHES)
+    snapshot = snapshot_of(late.service, allocated(), cluster=KUBE_VIP, since=60.0, touches=ALL_TOUCHES)
     snapshot.remembered.endpoints = Endpoints(Reading.EXIST)
     snapshot.remembered.is_touch_refused = True
     (warning,) = plan_service(snapshot).events
@@ -232,7 +233,7 @@ def test_missing_permission_for_the_touch_is_named_only_if_the_receipt_stays_mis
     assert "not permitted to make" in warning.message
     assert "Grant list and patch on endpointslices (chart: rbac.endpointSlices)" in warning.message
     noted = published(Step.PUBLISHED, more=NOTED)
-    answered = snapshot_of(noted, allocated(), cluster=KUBE_VIP, since=RECEIPT_SECONDS, touches=1)
+    answered = snapshot_of(noted, allocated(), cluster=KUBE_VIP, since=60.0, touches=1)
     answered.remembered.is_touch_refused = True
     assert plan_service(answered).events == ()
     unknown = replace(snapshot, cluster=CLUSTER)
@@ -254,7 +255,7 @@ def test_text_about_a_missing_announcement_stays_while_the_endpoints_are_read_ag
 @pytest.mark.parametrize("published_again", [FIRST, AGAIN], ids=["first", "again"])
 def test_service_without_endpoints_stays_ready_while_they_are_read_again(published_again: Service) -> None:
     ready = with_condition(published_again, "True", "EnsuredLoadBalancer")
-    plan = plan_of(Case(ready, reading=Reading.MISSING, touches=ALL_TOUCHES, read_before=READ_AGAIN_SECONDS))
+    plan = plan_of(Case(ready, reading=Reading.MISSING, touches=ALL_TOUCHES, read_before=400.0))
     assert plan.write is None
     assert plan.reads_endpoints
 
@@ -278,7 +279,7 @@ def test_secondary_is_judged_by_its_own_note() -> None:
         primary=noted,
         ranked=(secondary,),
         primary_allocated=frozenset({ADDRESS}),
-        since=RECEIPT_SECONDS,
+        since=60.0,
         reading=Reading.EXIST,
     )
     plan = plan_service(snapshot)
@@ -291,10 +292,10 @@ def test_secondary_is_judged_by_its_own_note() -> None:
 DHCP: Final = {IPAM: "dhcp", KUBE_VIP_ADDRESSES: DHCP_ADDRESS}
 LATE_LEASES: Final[dict[str, tuple[float, Reading]]] = {
     "in time": (10.0, Reading.NONE),
-    "late: the endpoints are read": (LEASE_GRACE_SECONDS, Reading.NONE),
-    "late, no endpoint": (LEASE_GRACE_SECONDS, Reading.MISSING),
-    "late, an endpoint": (LEASE_GRACE_SECONDS, Reading.EXIST),
-    "late, unreadable": (LEASE_GRACE_SECONDS, Reading.UNREADABLE),
+    "late: the endpoints are read": (30.0, Reading.NONE),
+    "late, no endpoint": (30.0, Reading.MISSING),
+    "late, an endpoint": (30.0, Reading.EXIST),
+    "late, unreadable": (30.0, Reading.UNREADABLE),
 }
 
 
@@ -304,7 +305,7 @@ def leasing(*, again: bool = False, **more: Any) -> Service:
     return served(annotations={**DHCP, ANNOUNCED_AS: written_record(record)}, address=None, **more)
 
 
-def plan_late_lease(concerned: Service, reading: Reading, since: float = LEASE_GRACE_SECONDS) -> ServicePlan:
+def plan_late_lease(concerned: Service, reading: Reading, since: float = 30.0) -> ServicePlan:
     by_dhcp = allocated(spec={"ipam": "dhcp"}, ip=DHCP_ADDRESS, pool="", address="")
     return plan_service(
         snapshot_of(concerned, by_dhcp, cluster=KUBE_VIP, since=since, touches=ALL_TOUCHES, reading=reading)
@@ -344,7 +345,7 @@ def test_text_about_a_late_lease_of_a_service_that_was_announced_asks_for_a_rest
 
 
 def test_text_about_a_late_lease_stays_while_the_endpoints_are_read_again() -> None:
-    for reading, since in ((Reading.NONE, 5.0), (Reading.NONE, LEASE_GRACE_SECONDS)):
+    for reading, since in ((Reading.NONE, 5.0), (Reading.NONE, 30.0)):
         plan = plan_late_lease(with_condition(leasing(), "False", "DHCPLeasePending"), reading, since)
         assert plan.write is None
         assert plan.condition is not None
@@ -357,6 +358,8 @@ def test_state_of_a_service_begins_anew_with_each_step() -> None:
     state.count_touch(6.0, is_permitted=False)
     state.see_record(FIRST, 7.0)
     assert (state.record_since, state.touches, state.is_touch_refused) == (5.0, 1, True)
+    state.count_touch(7.5, is_permitted=True)
+    assert not state.is_touch_refused
     state.see_record(SHOWN, 8.0)
     assert (state.record_since, state.touches, state.endpoints) == (8.0, 0, Endpoints())
     assert msgspec.json.decode(state.record)["step"] == "shown"

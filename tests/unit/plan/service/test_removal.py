@@ -204,7 +204,12 @@ STAYS: dict[str, World] = {
         (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),),
     ),
     "another class: the end of a lease": World(
-        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_LEASE: ADDRESS}, **OTHER_CLASS),
+        service(
+            ours=True,
+            address=ADDRESS,
+            annotations={**WITHDRAWN, KUBE_VIP_LEASE: ADDRESS, **record_of(Step.WITHDRAWN, DHCP_ADDRESS, again=True)},
+            **OTHER_CLASS,
+        ),
         (marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"}, deleting=True),),
     ),
     "another class, and kube-vip has noted its node": World(

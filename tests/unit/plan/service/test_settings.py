@@ -175,6 +175,7 @@ NEW: dict[str, dict[str, Any]] = {
     "addresses of both families": {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7,fd00::7"}},
     "leading zeros": {"annotations": {REQUESTED_ADDRESS: "10.0.0.07"}},
     "health check port": {"annotations": {HEALTH_CHECK_PORT: "81"}, "ports": PORTS},
+    "health check of no port": {"annotations": {HEALTH_CHECK_PORT: " "}},
     "only UDP": {"annotations": {HEALTH_CHECK_PORT: "53"}, "ports": [PORTS[2]]},
     "TCP without a node port": {"annotations": {HEALTH_CHECK_PORT: "80"}, "ports": [{"name": "http", "port": 80}]},
     "unknown annotation": {"annotations": {f"{PREFIX}healthcheck-prot": "x"}},

@@ -201,6 +201,10 @@ PENDING: dict[str, World] = {
     "another client emptied the status of the primary, which has a lease": World(
         SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}
     ),
+    "another client emptied the status of the primary, whose address Harvester announced": World(
+        service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **SHARES}, labels=SHARED, **PORT),
+        facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({ADDRESS})},
+    ),
     "the primary is not served any more": World(
         SHARING, facts={"primary": service("main", uid="main-uid", kind="ClusterIP", ours=True)}
     ),
@@ -230,6 +234,7 @@ OF_PRIMARY: Final = allocated(PRIMARY, name="demo-shop-main-1", uid="lb-main")
 """The load balancer that has the address."""
 FORMER: dict[str, World] = {
     "the address is withdrawn": World(served(labels=SHARED), facts={"other_load_balancers": (OF_PRIMARY,)}),
+    "nobody has the address": World(served(labels=SHARED)),
     "with the device": World(
         served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"}),
         facts={"other_load_balancers": (OF_PRIMARY,)},

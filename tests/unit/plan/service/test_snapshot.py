@@ -293,6 +293,8 @@ def test_family_of_a_service() -> None:
     assert of_secondary.ranking_of_primary.clashes == of_primary.own_ranking.clashes == {"shop/b": ""}
     assert of_primary.own_secondaries == (secondary,)
     assert of_primary.primary is None
+    itself = served(annotations={PRIMARY_SERVICE: "shop/web"})
+    assert observe(listed_store([itself], (), None), itself, CLUSTER).own_secondaries == ()
 
 
 FOREIGN: dict[str, LoadBalancer] = {
