@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.announcing.record import Step
-from harvester_ccm.plan.service.ownership.claims import claim_events, owners_of_claimed
+from harvester_ccm.plan.service.ownership.claims import claim_events, owners_of_claimed, shows_address_of_others
 from tests.support.builders import ADDRESS, CLUSTER, allocated, load_balancer, served, service
 from tests.unit.plan.service.snapshots import PRIMARY, SHARED, SHARES, record_of, snapshot_of
 
@@ -47,6 +47,12 @@ CLAIMED: dict[str, Service] = {
     ),
     "specification, which kube-vip reads without the annotation": service(spec={"loadBalancerIP": TAKEN}),
 }
+
+
+def test_address_of_a_node_is_of_others() -> None:
+    snapshot = snapshot_of(served(), OWN)
+    assert not shows_address_of_others(snapshot)
+    assert shows_address_of_others(replace(snapshot, shows_held_address=True))
 
 
 def test_own_address_that_another_load_balancer_has_as_well_is_no_claim() -> None:

@@ -184,6 +184,17 @@ OLD: dict[str, World] = {
 PENDING: dict[str, World] = {
     "not processed": World(WAITING, (marked(),)),
     "not processed for 30 s": World(WAITING, (marked(),), {"waited": 30.0}),
+    "not processed, another client added a host name to the status": World(
+        service(
+            ours=True,
+            status={"ingress": [{"hostname": "web.example.com"}, {"ip": ADDRESS, "ipMode": "VIP"}]},
+            annotations={KUBE_VIP_ADDRESSES: ADDRESS, **record_of(Step.SHOWN)},
+        ),
+        (marked(),),
+    ),
+    "not processed, a user has kube-vip ignore the Service, which was ready": World(
+        service(ours=True, address=ADDRESS, recorded=False, annotations={KUBE_VIP_IGNORE: "true"}), (marked(),)
+    ),
     "not processed, finalizer removed by another client": World(service(annotations=SUPPRESSED), (marked(),)),
     "allocating": World(WAITING, (marked(message=""),)),
     "Harvester allocates what is no address": World(WAITING, (marked(ip="lan-pool", pool="lan"),)),

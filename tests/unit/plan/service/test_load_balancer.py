@@ -154,6 +154,11 @@ DIFFERENCES: dict[str, tuple[Service, LoadBalancer, ClusterIdentity]] = {
     "address": (served(), allocated(address="10.0.0.1"), CLUSTER),
     "address, the pool is named": (served(), allocated(address="10.0.0.1", spec={"ipPool": "vlan100"}), CLUSTER),
     "pool that the Service names later": (served(annotations={IP_POOL: "vlan100"}), allocated(), CLUSTER),
+    "pool of the address, an administrator has named another one": (
+        served(annotations={IP_POOL: "vlan100"}),
+        allocated(spec={"ipPool": "other"}),
+        CLUSTER,
+    ),
     "pool of another address": (served(annotations={IP_POOL: "lan"}), allocated(), CLUSTER),
     "label": (served(), allocated(labels={LB_CLUSTER: "old"}), replace(CLUSTER, former_names=("old",))),
     "owner annotation of the Go provider's": (

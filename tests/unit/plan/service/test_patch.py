@@ -11,7 +11,7 @@ from harvester_ccm.plan.service.desired import Finalizer, PatchService, virtual_
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
 from tests.support.builders import ADDRESS, SUPPRESSED, UID, allocated, marked, served, service
 from tests.unit.plan.service.outcomes import differing, text_of
-from tests.unit.plan.service.snapshots import WAITING, WITHDRAWN, plan
+from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, WITHDRAWN, plan
 
 PORTS: Final = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 INGRESS: Final[dict[str, Any]] = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
@@ -150,6 +150,13 @@ def test_patch_of_a_plan_contains_its_condition() -> None:
     assert isinstance(made.write, PatchService)
     status: Any = made.write.patch["status"]
     assert status["conditions"] == [READY_DOCUMENT]
+
+
+def test_withdrawal_says_in_the_same_patch_that_the_service_is_not_ready() -> None:
+    made = plan(served(), marked(message=EXHAUSTED))
+    assert isinstance(made.write, PatchService)
+    status: Any = made.write.patch["status"]
+    assert [(one["status"], one["reason"]) for one in status["conditions"]] == [("False", "PoolExhausted")]
 
 
 def test_last_patch_removes_the_condition_of_a_service() -> None:

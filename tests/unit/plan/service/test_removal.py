@@ -124,6 +124,18 @@ SHARED_ADDRESS: dict[str, World] = {
         (allocated(),),
         {"own_secondaries": (service("b", kind="ClusterIP", address=ADDRESS, labels=SHARES_THIS),)},
     ),
+    "a Service with the label that another controller serves": World(
+        served(deleting=True),
+        (allocated(),),
+        {
+            "own_secondaries": (
+                service("b", address=ADDRESS, labels=SHARES_THIS, annotations={"metallb.io/address-pool": "lan"}),
+            )
+        },
+    ),
+    "a Service that names it, and does not have the label yet": World(
+        served(deleting=True), (allocated(),), {"own_secondaries": (served("b", uid="b"),)}
+    ),
     "a secondary of another type, without the finalizer": World(
         served(deleting=True),
         (allocated(),),

@@ -85,6 +85,9 @@ CLONED: Final = allocated(PRIMARY, labels={LB_CLUSTER: "clone"})
 
 SHARING_PLANS: dict[str, World] = {
     "new": World(NEW, facts=ALLOCATED),
+    "new, the address is in kube-vip's annotation as well": World(
+        service(annotations={**SHARES, KUBE_VIP_ADDRESSES: ADDRESS}, **PORT), facts=ALLOCATED
+    ),
     "waiting": World(PAUSED, facts=ALLOCATED),
     "ready": World(SHARING, facts=ALLOCATED),
     "ready, kube-vip announces it on a device": World(

@@ -199,7 +199,10 @@ def test_harvester_is_not_known_while_the_load_balancer_cannot_be_decoded_or_lis
 
 CANDIDATES: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
     "labels": (marked(name="x"), CLUSTER),
-    "UID of the Go provider before 0.2": (load_balancer(annotations={LB_SERVICE_UUID: UID}), CLUSTER),
+    "UID of the Go provider before 0.2": (
+        load_balancer("x", labels={LB_CLUSTER: "demo"}, annotations={LB_SERVICE_UUID: UID}),
+        CLUSTER,
+    ),
     "name": (load_balancer(), CLUSTER),
 }
 
@@ -391,7 +394,10 @@ def test_what_is_missing_is_an_error() -> None:
 
 
 MAPPINGS: dict[str, tuple[str | None, dict[str, str]]] = {
-    "no name of a device": ('{"infra/a": "eth0", "infra/b": "eth0; reboot", "infra/c": ".."}', {"infra/a": "eth0"}),
+    "no name of a device": (
+        '{"infra/a": "eth0", "infra/b": "eth0; reboot", "infra/c": "..", "infra/d": "eth0:1"}',
+        {"infra/a": "eth0"},
+    ),
     "names of 15 and of 16 characters": (
         '{"infra/a": "enp0s31f6.40000", "infra/b": "enp0s31f6.400000"}',
         {"infra/a": "enp0s31f6.40000"},
