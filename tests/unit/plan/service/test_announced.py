@@ -181,8 +181,13 @@ NETWORKS: dict[str, World] = {
     ),
     "Harvester stored the requested network without a namespace": World(
         service(ours=True, annotations={**SUPPRESSED, NETWORK: "vlan9"}),
-        (marked(ip=ADDRESS, annotations={LB_REQUESTED_NETWORK: "vlan9", LB_SELECT_NETWORK: "vlan9"}),),
+        (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "vlan9", LB_SELECT_NETWORK: "vlan9"}),),
         {"network_devices": {"default/vlan9": "eth1"}},
+    ),
+    "Harvester stored no network, not announced yet": World(
+        service(ours=True, annotations={**SUPPRESSED, **VLAN}),
+        (marked(ip=ADDRESS, pool="lan", annotations={**IN_VLAN, LB_SELECT_NETWORK: ""}),),
+        DEVICES,
     ),
     "Harvester stored no network": World(
         served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),

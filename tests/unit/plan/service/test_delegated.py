@@ -151,6 +151,7 @@ NODE_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "excluded": ({"labels": {EXCLUDE_NODE_LABEL: ""}}, {}, False),
     "excluded, any value": ({"labels": {EXCLUDE_NODE_LABEL: "yes"}}, {}, False),
     "excluded, false": ({"labels": {EXCLUDE_NODE_LABEL: "false"}}, {}, True),
+    "excluded, another spelling of false": ({"labels": {EXCLUDE_NODE_LABEL: "F"}}, {}, True),
     "being deleted": ({"deletionTimestamp": DELETED_AT}, {}, False),
     "removed by the autoscaler": ({}, {"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]}, False),
 }

@@ -111,6 +111,11 @@ OBSTACLES: dict[str, tuple[LoadBalancer, ClusterStore, str]] = {
         "while one of the clusters cannot be read",
     ),
     "a Service shows its address": (allocated(), SHOWING, "while a Service shows its address"),
+    "a Service shows its address beside another one": (
+        allocated(),
+        listed_store([service("api", status={"ingress": [{"ip": "10.0.0.9"}, {"ip": ADDRESS}]})], (), None),
+        "while a Service shows its address",
+    ),
     "a Service shows another address": (allocated(ip="10.0.0.9", address="10.0.0.9"), SHOWING, ""),
     "Harvester has not responded": (marked(), EMPTY, "until Harvester has allocated or refused its address"),
 }

@@ -225,3 +225,7 @@ def test_valid_parts_result_in_a_valid_name(cluster: str, namespace: str, name: 
     made = load_balancer_name(cluster, namespace, name, uid)
     assert len(made) <= 63
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", made)
+
+
+def test_name_that_is_cut_within_a_character_has_the_length_of_a_name() -> None:
+    assert len(load_balancer_name("ä" * 40, "shop", "web", UID).encode()) <= 63

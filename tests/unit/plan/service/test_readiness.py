@@ -158,6 +158,7 @@ CASES: Final[dict[str, Case]] = {
     "adopted, not noted, announcer not known": Case(ADOPTED, CLUSTER, Reading.EXIST),
     "a user has it ignored": Case(published(more={KUBE_VIP_IGNORE: "true"})),
     "a user has it ignored, another announcer": Case(published(more={KUBE_VIP_IGNORE: "true"}), OTHER),
+    "a user has it not ignored, noted": Case(published(more={**NOTED, KUBE_VIP_IGNORE: "false"})),
     "a user has a new one ignored": Case(service(ours=True, annotations={KUBE_VIP_IGNORE: "true"})),
     "a user has it ignored, noted": Case(published(more={**NOTED, KUBE_VIP_IGNORE: "true"})),
     "policy Local": Case(

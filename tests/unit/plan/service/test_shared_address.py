@@ -206,7 +206,7 @@ PENDING: dict[str, World] = {
     ),
     "another client emptied the status of the primary, whose address Harvester announced": World(
         service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **SHARES}, labels=SHARED, **PORT),
-        facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({ADDRESS})},
+        facts={"primary": replace(PRIMARY, status=NEW.status), "primary_allocated": frozenset({ADDRESS})},
     ),
     "the primary is not served any more": World(
         SHARING, facts={"primary": service("main", uid="main-uid", kind="ClusterIP", ours=True)}

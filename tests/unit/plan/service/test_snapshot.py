@@ -129,6 +129,10 @@ CHECKS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
         store_of([served()], [marked(API, name="x", annotations={LB_OWNER: "other"})]),
         HarvesterCheck.MISMATCH,
     ),
+    "a load balancer of another cluster of this name, for a Service that exists": (
+        store_of([served(), API], [marked(API, name="x", annotations={LB_OWNER: "other"})]),
+        HarvesterCheck.MISMATCH,
+    ),
     "one of the Go provider for a Service that exists": (
         store_of(
             [served(), API],
@@ -222,6 +226,8 @@ def test_holders_of_the_address_are_load_balancers_of_others() -> None:
     assert snapshot.other_load_balancers == (holder,)
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
     assert snapshot.allocated_to_others("10.0.0.9") == ()
+    unshown = observe(listed_store([service()], [allocated(), holder], None), service(), CLUSTER)
+    assert unshown.other_load_balancers == (holder,)
 
 
 REQUESTED: Final = service(annotations={IP_POOL: "lan"}, spec={"loadBalancerIP": ADDRESS})
