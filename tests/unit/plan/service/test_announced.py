@@ -184,6 +184,11 @@ NETWORKS: dict[str, World] = {
         (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "vlan9", LB_SELECT_NETWORK: "vlan9"}),),
         {"network_devices": {"default/vlan9": "eth1"}},
     ),
+    "another network, another address was announced before": World(
+        service(ours=True, address="10.0.0.9", annotations={**VLAN, KUBE_VIP_ADDRESSES: "10.0.0.9"}),
+        (IN_OTHER,),
+        DEVICES,
+    ),
     "Harvester stored no network, not announced yet": World(
         service(ours=True, annotations={**SUPPRESSED, **VLAN}),
         (marked(ip=ADDRESS, pool="lan", annotations={**IN_VLAN, LB_SELECT_NETWORK: ""}),),
@@ -209,6 +214,11 @@ NETWORKS: dict[str, World] = {
     "devices not looked up": World(
         service(ours=True, annotations={**SUPPRESSED, **VLAN}),
         (marked(ip=ADDRESS, annotations=IN_VLAN),),
+        {"network_devices": None},
+    ),
+    "devices not looked up, already announced": World(
+        served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}),
+        (allocated(annotations=IN_VLAN),),
         {"network_devices": None},
     ),
     "no device": World(

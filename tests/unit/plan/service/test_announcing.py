@@ -662,6 +662,7 @@ LONG: Final = ("2001:db8:1111:2222:3333:4444:5555:6661", "2001:db8:1111:2222:333
 LEASES: dict[str, tuple[str, tuple[str, ...], Record | None, str, tuple[str, ...]]] = {
     "in the status and noted": (ADDRESS, (ADDRESS,), PUBLISHED_LEASE, "", (ADDRESS,)),
     "two addresses": (f"{ADDRESS},fd00::1", (ADDRESS, "fd00::1"), PUBLISHED_LEASE, "", (ADDRESS, "fd00::1")),
+    "the status is not in the usual form": ("fd00::1", ("FD00::1",), PUBLISHED_LEASE, "", ("FD00::1",)),
     "two long addresses": (",".join(LONG), LONG, PUBLISHED_LEASE, "", LONG),
     "not in the usual form": ("FD00::0001", ("fd00::1",), PUBLISHED_LEASE, "", ("fd00::1",)),
     "noted only": (ADDRESS, (), PUBLISHED_LEASE, ADDRESS, ()),

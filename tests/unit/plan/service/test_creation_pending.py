@@ -245,6 +245,9 @@ PENDING: dict[str, World] = {
     "another pool is requested, Harvester has searched again": World(
         OTHER_POOL, (marked(message=NO_POOL, annotations={LB_RECONCILE: "true"}),)
     ),
+    "another pool is requested, Harvester is searching again": World(
+        OTHER_POOL, (marked(annotations={LB_RECONCILE: "true"}),)
+    ),
     "another pool is requested, the old one is blocked": World(OTHER_POOL, (marked(closed="lan"),)),
     "another pool is requested, the blocked pool was confirmed": World(
         OTHER_POOL, (marked(closed="lan", message="x"),)

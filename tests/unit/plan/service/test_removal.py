@@ -104,6 +104,11 @@ SHARED_ADDRESS: dict[str, World] = {
     "a secondary": World(
         served(deleting=True), (allocated(),), {"own_secondaries": (served("b", uid="b", labels=SHARES_THIS),)}
     ),
+    "a secondary of a lease": World(
+        served(deleting=True),
+        (marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"}),),
+        {"own_secondaries": (served("b", uid="b", labels=SHARES_THIS),)},
+    ),
     "a secondary that is being deleted, too": World(
         served(deleting=True),
         (allocated(),),

@@ -73,6 +73,9 @@ PLANS: dict[str, World] = {
     ),
     "without the permission": World(PREPARED),
     "permission for another pool": World(PREPARED, facts={"pool_rights": PoolRights(frozenset({"dmz"}))}),
+    "no pool is named, and all permit requests": World(
+        service(ours=True, spec=FIELD, annotations=SUPPRESSED), facts={"pool_rights": PoolRights(are_all=True)}
+    ),
     "one from DHCP is requested as well": World(
         service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED, IPAM: "dhcp"}), facts=facts()
     ),

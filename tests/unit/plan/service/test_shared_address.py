@@ -85,6 +85,9 @@ CLONED: Final = allocated(PRIMARY, labels={LB_CLUSTER: "clone"})
 
 SHARING_PLANS: dict[str, World] = {
     "new": World(NEW, facts=ALLOCATED),
+    "shared before, but other clients removed everything": World(
+        service(annotations=SHARES, labels=SHARED, **PORT), facts=ALLOCATED
+    ),
     "new, the address is in kube-vip's annotation as well": World(
         service(annotations={**SHARES, KUBE_VIP_ADDRESSES: ADDRESS}, **PORT), facts=ALLOCATED
     ),
@@ -122,6 +125,19 @@ SHARING_PLANS: dict[str, World] = {
     "a port of the primary in another protocol": World(DNS, facts={**ALLOCATED, "ranked": (DNS,)}),
     "Harvester announces the address": World(PAUSED, facts=HOSTED),
     "Harvester announces the address, which kube-vip has to withdraw first": World(SHARING, facts=HOSTED),
+    "Harvester announces the address, which kube-vip has to withdraw from any device": World(
+        SHARING,
+        facts={
+            **HOSTED,
+            "primary": service(
+                "main",
+                uid="main-uid",
+                ours=True,
+                address=ADDRESS,
+                annotations={**SUPPRESSED, **VM, KUBE_VIP_INTERFACE: "eth1"},
+            ),
+        },
+    ),
     "Harvester does not announce the address yet": World(PAUSED, facts={**HOSTED, "primary_served": ""}),
     "a user lets kube-vip ignore the primary, whose address it announces": World(
         SHARING, facts={**ALLOCATED, "primary": IGNORED_PRIMARY}

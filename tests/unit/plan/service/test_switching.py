@@ -150,6 +150,7 @@ REJECTED: dict[str, World] = {
     "without node ports": World(served(annotations=VM, **NO_NODE_PORTS), (allocated(),)),
     "another Harvester": World(served(annotations=VM), (allocated(),), MISMATCH),
     "VMs not listed": World(served(annotations=VM), (allocated(),), {"harvester_check": HarvesterCheck.UNKNOWN}),
+    "backends not known": World(served(annotations=VM), (allocated(),), {"backends": None}),
     "invalid ipam": World(served(annotations={**VM, IPAM: "static"}), (allocated(),)),
     "another cluster has the name": World(
         served(annotations=VM),

@@ -70,7 +70,12 @@ def test_tenant_cannot_declare_a_virtual_ip(kind: str, *, ours: bool) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
-    [({}, set()), ({"ip": "10.0.0.9"}, {"10.0.0.9"}), ({"ip": DHCP_ADDRESS, "address": "10.0.0.7"}, set())],
+    [
+        ({}, set()),
+        ({"ip": "10.0.0.9"}, {"10.0.0.9"}),
+        ({"ip": DHCP_ADDRESS, "address": "10.0.0.7"}, set()),
+        ({"address": "10.0.0.7"}, {"10.0.0.7"}),
+    ],
 )
 def test_virtual_ips_of_a_load_balancer(fields: dict[str, Any], expected: set[str]) -> None:
     assert virtual_ips_of_load_balancer(load_balancer(**fields)) == expected
