@@ -20,6 +20,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
+from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.announcing.address_events import (
     address_event,
     allocated_twice,
@@ -115,6 +116,11 @@ def test_address_that_differs_from_the_requested_one(requested: str, address: st
         assert event.reason == Reason.ADDRESS_NOT_AS_REQUESTED
         assert f"address {OTHER} is requested and {ADDRESS} was allocated" in event.message
         assert f"name the pool in annotation {IP_POOL}" in event.message
+
+
+def test_another_address_is_not_reported_before_it_is_known_where_one_can_be_requested() -> None:
+    requested = served(annotations={REQUESTED_ADDRESS: OTHER})
+    assert not_as_requested(snapshot_of(requested, pool_rights=PoolRights(are_known=False)), ADDRESS) is None
 
 
 def test_address_that_another_service_has_is_shared() -> None:

@@ -40,6 +40,7 @@ OF_PRIMARY: Final = allocated(
 CLAIM: Final = {KUBE_VIP_ADDRESSES: TAKEN}
 CLAIMED: dict[str, Service] = {
     "annotation": served(annotations=CLAIM),
+    "annotation, in the form of IPv6": served(annotations={KUBE_VIP_ADDRESSES: f"::ffff:{TAKEN}"}),
     "list in the annotation": served(annotations={KUBE_VIP_ADDRESSES: f"{ADDRESS}, {TAKEN}"}),
     "status": service(ours=True, address=TAKEN),
     "status, beside the own address for kube-vip": service(

@@ -245,6 +245,14 @@ PENDING: dict[str, World] = {
         served(annotations=OTHER_NAMESPACE, labels={PRIMARY_SERVICE_LABEL: "infra.main"}, **PORT),
         facts={"cluster": NAMESPACE_ONLY},
     ),
+    "another namespace, which is not permitted any more, with the device of the primary": World(
+        served(
+            annotations={**OTHER_NAMESPACE, KUBE_VIP_INTERFACE: "eth1"},
+            labels={PRIMARY_SERVICE_LABEL: "infra.main"},
+            **PORT,
+        ),
+        facts={"cluster": NAMESPACE_ONLY},
+    ),
     "its own address is shared": World(
         served(annotations=SHARES, **PORT), (allocated(),), {**TO_OTHER, "own_secondaries": (USER,)}
     ),

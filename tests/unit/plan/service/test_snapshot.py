@@ -55,7 +55,16 @@ from tests.support.builders import (
     service,
 )
 from tests.support.node_objects import instance, node, vm
-from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, record_of, snapshot_of
+from tests.unit.plan.service.snapshots import (
+    HOSTED,
+    PRIMARY,
+    SHARES,
+    VM,
+    VM_LOAD_BALANCER,
+    WAITING,
+    record_of,
+    snapshot_of,
+)
 
 OTHER_UID: Final = "another"
 UNDECODED: Final = Unread(f"vms/{LB_NAME}", "lb-uid", "x")
@@ -226,6 +235,8 @@ def test_holders_of_the_address_are_load_balancers_of_others() -> None:
     assert snapshot.other_load_balancers == (holder,)
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
     assert snapshot.allocated_to_others("10.0.0.9") == ()
+    noted = served(annotations={KUBE_VIP_LEASE: "10.0.0.9"})
+    assert observe(listed_store([noted], [elsewhere], None), noted, CLUSTER).other_load_balancers == (elsewhere,)
     unshown = observe(listed_store([service()], [allocated(), holder], None), service(), CLUSTER)
     assert unshown.other_load_balancers == (holder,)
 
@@ -260,6 +271,16 @@ def test_api_server_with_the_requested_address() -> None:
     store = permitted(listed_store([REQUESTED], (), None))
     store.api_servers = frozenset({ADDRESS})
     assert observe(store, REQUESTED, CLUSTER).holder_of_requested == "an API server of the kubeconfigs has it"
+
+
+def test_address_that_harvester_announces_already_is_not_new() -> None:
+    store = listed_store([HOSTED], [VM_LOAD_BALANCER], None)
+    store.api_servers = frozenset({ADDRESS})
+    assert dict(observe(store, HOSTED, CLUSTER).holders_of_new) == {}
+    withdrawn = service(ours=True, annotations={**SUPPRESSED, **record_of(Step.HELD)})
+    store = listed_store([withdrawn], [allocated()], None)
+    store.api_servers = frozenset({ADDRESS})
+    assert observe(store, withdrawn, CLUSTER).holders_of_new.keys() == {ADDRESS}
 
 
 def test_address_of_an_api_server_that_a_service_shows_is_held() -> None:
