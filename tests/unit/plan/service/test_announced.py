@@ -106,6 +106,7 @@ POOL: dict[str, World] = {
         served(), (allocated(labels={"cloudprovider.harvesterhci.io/serviceName": "api"}),)
     ),
     "another address": World(served(), (OTHER_ADDRESS,)),
+    "other clients removed everything from the Service": World(service(ours=True), (allocated(),)),
     "withdrawn, the load balancer gets its address before the touch": World(
         served(annotations=record_of(Step.PUBLISHED, again=True)), (ONE_ADDRESS,), {"since": 1.0}
     ),
@@ -113,6 +114,18 @@ POOL: dict[str, World] = {
 LEASES: dict[str, World] = {
     "kube-vip is to get one": World(service(ours=True, annotations={**SUPPRESSED, **DHCP}), (BY_DHCP,)),
     "none yet": World(LEASING, (BY_DHCP,)),
+    "none yet, a user has kube-vip ignore the Service": World(
+        service(
+            ours=True,
+            annotations={
+                **DHCP,
+                KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+                KUBE_VIP_IGNORE: "true",
+                **record_of(Step.PUBLISHED, DHCP_ADDRESS),
+            },
+        ),
+        (BY_DHCP,),
+    ),
     "none for 30 s": World(LEASING, (BY_DHCP,), {"since": 30.0}),
     "in the status": World(LEASED, (BY_DHCP,)),
     "ready": World(LEASED, (RECORDED,)),

@@ -292,6 +292,9 @@ SAME_ADDRESS: dict[str, Situation] = {
     "noted 20 s ago, the lease is missing": Situation(
         replace(LEASED, status=()), recorded(Step.PUBLISHED, DHCP_ADDRESS), LEASE, Timers(20.0, 1, 19.0)
     ),
+    "noted 30 s ago, the lease is missing: requested again": Situation(
+        replace(LEASED, status=()), recorded(Step.PUBLISHED, DHCP_ADDRESS), LEASE, Timers(30.0, 1, 29.0)
+    ),
     "the lease is lost: requested again": Situation(
         replace(LEASED, status=()), recorded(Step.SHOWN, DHCP_ADDRESS), LEASE
     ),

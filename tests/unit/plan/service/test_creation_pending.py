@@ -184,6 +184,9 @@ OLD: dict[str, World] = {
 PENDING: dict[str, World] = {
     "not processed": World(WAITING, (marked(),)),
     "not processed for 30 s": World(WAITING, (marked(),), {"waited": 30.0}),
+    "not processed, the status has only a host name": World(
+        service(ours=True, status={"ingress": [{"hostname": "web.example.com"}]}, annotations=SUPPRESSED), (marked(),)
+    ),
     "not processed, another client added a host name to the status": World(
         service(
             ours=True,

@@ -16,6 +16,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
 from harvester_ccm.plan.service.phase import Phase
@@ -32,6 +33,7 @@ from tests.unit.plan.service.snapshots import (
     messages,
     outline,
     plan,
+    record_of,
     short_write,
 )
 
@@ -86,6 +88,11 @@ OTHERS: dict[str, World] = {
     "a Node has its new address": World(WAITING, (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}),
     "a Node has its new address, another client removed the finalizer": World(
         service(annotations=SUPPRESSED), (allocated(),), {"holders_of_new": {ADDRESS: "Node w1 has it"}}
+    ),
+    "a Node has its former address, which is withdrawn": World(
+        service(ours=True, annotations={**WITHDRAWN, **record_of(Step.WITHDRAWN, again=True)}),
+        (allocated(),),
+        {"holders_of_new": {ADDRESS: "Node w1 has it"}, "since": 1.0},
     ),
     "a Node has the new address of its primary, which cannot be shared": World(
         served(annotations=SHARES),

@@ -28,6 +28,7 @@ from harvester_ccm.plan.service.snapshot import ServiceState
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
+    EXHAUSTED,
     EXHAUSTED_LOAD_BALANCER,
     NO_POOL,
     SHARES,
@@ -140,6 +141,9 @@ TO_CLUSTER: dict[str, World] = {
         service(ours=True, annotations={**SUPPRESSED, **CLUSTER_TYPE, **DHCP}),
         (marked(ip="0.0.0.0", address=ADDRESS, spec={**VM_SPEC, "ipam": "dhcp"}),),
         {"own_secondaries": (SECONDARY,)},
+    ),
+    "no free address": World(
+        service(ours=True, annotations={**SUPPRESSED, **CLUSTER_TYPE}), (marked(message=EXHAUSTED, spec=VM_SPEC),)
     ),
     "not announced by Harvester yet": World(
         service(ours=True, annotations={**SUPPRESSED, **CLUSTER_TYPE}),
