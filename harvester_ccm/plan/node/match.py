@@ -354,7 +354,9 @@ def _best(store: NodeStore, node: Node, vms: Sequence[VM], by: MatchedBy, shared
 
 
 _DISTINGUISHED_BY: Final = {
-    MatchedBy.SYSTEM_UUID: "Give the VM that is not this Node another UUID (spec.template.spec.domain.firmware.uuid)",
+    MatchedBy.SYSTEM_UUID: (
+        "Give the VM that is not this Node another UUID (spec.template.spec.domain.firmware.uuid), and restart it"
+    ),
     MatchedBy.HOSTNAME: "Give the guest that is not this Node another host name",
 }
 """How VMs with one identity are told apart."""

@@ -181,7 +181,7 @@ def test_label_is_advised_only_where_it_distinguishes_clones(
     of = node(system_uuid=UUID_A)
     match = find_vm(store(clones, nodes=(of,), cluster=ClusterIdentity(cluster, "prod")), of)
     assert match.problem is not None
-    assert "another UUID (spec.template.spec.domain.firmware.uuid)" in match.problem.remedy
+    assert "another UUID (spec.template.spec.domain.firmware.uuid), and restart it" in match.problem.remedy
     assert (f"set the label {VM_CLUSTER}={cluster} on the VM of this Node" in match.problem.remedy) is advises_label
 
 
