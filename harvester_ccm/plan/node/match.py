@@ -150,7 +150,10 @@ def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
         f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {vm.name} with UID {vm.uid} is taken "
         "for this Node"
     )
-    remedy = "A provider ID cannot be changed: delete the Node to let it join with the new one"
+    remedy = (
+        "The Node works with it, and a provider ID cannot be changed: to let it join with the new one, delete the Node "
+        "and restart its kubelet"
+    )
     return replace(match, event=EventMessage("Warning", NodeReason.VM_REPLACED, cause, remedy))
 
 
