@@ -200,6 +200,21 @@ def _is_doubtful(lease: Lease | KubeError, election: LeaderElectionSettings) -> 
     return age is not None and abs(age) > min(duration, _LONGEST_RENEWAL)
 
 
+def clock_difference(lease: LeaseSpec | None, now: datetime) -> list[Line]:
+    """Return by how much the clock of a leader differs: it renews its Lease, and the time in it is not the present."""
+    seconds = seconds_between(lease.renew_time, now) if lease else None
+    if lease is None or seconds is None or abs(seconds) <= _LONGEST_RENEWAL:
+        return []
+    side = "behind" if seconds > 0 else "ahead of"
+    text = (
+        f"Its clock is {abs(seconds):.0f} s {side} the one here, and its Events and conditions have the times of its "
+        "clock. Check the time synchronization of its node"
+    )
+    return [
+        (f"Leader {lease.holder_identity}", ObjectStatus(State.NONE, reasons=(StatusReason("ClockDiffers", text),)))
+    ]
+
+
 async def reports_of_controllers(settings: Settings, guest: ApiClient) -> list[RecordedEvent]:
     """Return the Warnings of controllers about themselves that hold, the newest first: Events about the Lease.
 

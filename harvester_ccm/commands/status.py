@@ -31,7 +31,7 @@ from harvester_ccm.commands.clusters import (
     require_content,
 )
 from harvester_ccm.commands.events import NOT_LED, RecordedEvent, read_failed_writes, with_failed_write
-from harvester_ccm.commands.leader import read_lease, reports_of_controllers
+from harvester_ccm.commands.leader import clock_difference, read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.runner import (
@@ -133,6 +133,7 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
         *faults_in(inputs, namespace, hints=False),
     ]
     hints = [
+        *clock_difference(lease, store.taken),
         *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
         *faults_in(inputs, namespace, hints=True),
     ]

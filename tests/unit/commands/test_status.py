@@ -1,5 +1,6 @@
 """``status``: the lines that are printed for each state of a Service, a Node, the Lease and the servers."""
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -360,6 +361,7 @@ def test_leader_with_another_time_leads_while_it_renews_the_lease(run: Runner, t
     with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
         result = run("status", *flags, "--leader-elect-retry-period=100ms")
     assert (result.code, "Leader:           w1_x\n" in result.out) == (0, True)
+    assert re.search(r"Leader w1_x: Its clock is \d+ s behind", result.out)
 
 
 def test_lease_is_not_missed_without_leader_election(run: Runner, serve: ClusterServer) -> None:
