@@ -77,8 +77,10 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
     ),
     UnexpectedAnswer: "Check the server in the cloud-config, and any proxy or login page in front of it",
     NoResponse: (
-        "Its admission webhook probably hangs: check that the pods of harvester-load-balancer-webhook in namespace "
-        "harvester-system of Harvester run, and that its API servers reach them"
+        "If kubectl get --raw /readyz says ok on its management nodes, its admission webhook probably hangs: check "
+        "that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run, and that its "
+        "API servers reach them. Where that hangs as well, end the container kube-apiserver with crictl, and the "
+        "kubelet starts it again"
     ),
 }
 """The remedy by the class of the error, if the server is Harvester; without an entry, the remedy of its base."""
@@ -111,8 +113,8 @@ def problem_of(error: Unreachable | Unauthorized) -> str:
 def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
     """Return the remedy. An error that does not know its cluster is of Harvester.
 
-    >>> remedy_of(NoResponse())[:36]
-    'Its admission webhook probably hangs'
+    >>> remedy_of(HostUnknown())[:22]
+    'Check DNS on the nodes'
     """
     if isinstance(error, Unauthorized):
         return _of_credential(error)

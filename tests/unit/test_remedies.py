@@ -42,7 +42,7 @@ REJECTED = Answer(401, "Unauthorized", "Unauthorized")
         (CertificateNotValid, "answers with a certificate that is not valid at this time", "Compare the clocks"),
         (UnexpectedAnswer, "did not respond like a Kubernetes API server", OTHER_SERVER),
         (AnswerTooLarge, "responded with more than an API server sends", OTHER_SERVER),
-        (NoResponse, "did not respond to a write within 35 s", "Its admission webhook probably hangs"),
+        (NoResponse, "did not respond to a write within 35 s", "If kubectl get --raw /readyz says ok"),
     ],
 )
 def test_kind_of_outage_has_a_problem_and_a_remedy(kind: type[Unreachable], problem: str, remedy: str) -> None:
