@@ -237,7 +237,7 @@ def test_holders_of_the_address_are_load_balancers_of_others() -> None:
     assert snapshot.allocated_to_others("10.0.0.9") == ()
     noted = served(annotations={KUBE_VIP_LEASE: "10.0.0.9"})
     assert observe(listed_store([noted], [elsewhere], None), noted, CLUSTER).other_load_balancers == (elsewhere,)
-    unshown = observe(listed_store([service()], [allocated(), holder], None), service(), CLUSTER)
+    unshown = observe(listed_store([service()], [allocated(address=""), holder], None), service(), CLUSTER)
     assert unshown.other_load_balancers == (holder,)
 
 
