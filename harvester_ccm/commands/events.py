@@ -5,7 +5,7 @@ rejects it, or another client changes the object.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -17,7 +17,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.objects import Model, Object, Resource, decoder
 from harvester_ccm.kube.written_fields import fields_of_patch
-from harvester_ccm.model.core import NODES, SERVICES, Service
+from harvester_ccm.model.core import NODES, SERVICES, ServiceCondition
 from harvester_ccm.model.event import REPORT_SECONDS
 from harvester_ccm.names import SELF_REPORTS, NodeReason, Reason
 from harvester_ccm.plan.node.patch import NodePatch
@@ -118,20 +118,25 @@ async def _list_events(guest: ApiClient, kind: str) -> tuple[RecordedEvent, ...]
 
 
 def _newest(events: Iterable[RecordedEvent], store: ClusterStore) -> dict[str, StatusReason]:
-    """Return the newest Event about a write for each object, unless its Service has become ready since."""
-    ready_since = dict(_ready_since(store.services.all()))
+    """Return the newest Event about a write for each object.
+
+    It does not hold any more if the Service has become ready since, or has got the reason of its condition since.
+    """
+    conditions = {service.metadata.uid: service.ready_condition for service in store.services.all()}
     found: dict[str, StatusReason] = {}
     for event in sorted(events, key=lambda one: one.last_timestamp or ""):
         uid = event.involved_object.uid
-        is_about_now = is_recent(event, store.taken) and (event.last_timestamp or "") >= ready_since.get(uid, "")
+        condition = conditions.get(uid)
+        is_about_now = is_recent(event, store.taken) and (event.last_timestamp or "") >= _ready_since(condition)
         if is_about_now and event.reason in _ABOUT_WRITES:
             found[uid] = StatusReason(event.reason, event.message)
+        elif condition is not None and event.reason == condition.reason:
+            found.pop(uid, None)
     return found
 
 
-def _ready_since(services: Iterable[Service]) -> Iterator[tuple[str, str]]:
-    """Yield the UID of each Service that is ready, and since when."""
-    for service in services:
-        condition = service.ready_condition
-        if condition is not None and condition.status == "True":
-            yield service.metadata.uid, condition.last_transition_time or ""
+def _ready_since(condition: ServiceCondition | None) -> str:
+    """Return the time since which a Service is ready; empty if it is not."""
+    if condition is None or condition.status != "True":
+        return ""
+    return condition.last_transition_time or ""

@@ -55,6 +55,17 @@ def test_outdated_event_says_nothing(run: Runner, serve: ClusterServer) -> None:
     assert first_reason(run, flags)[0] == "Queued"
 
 
+def test_event_before_that_of_the_condition_says_nothing(run: Runner, serve: ClusterServer) -> None:
+    condition = {"type": LOAD_BALANCER_READY, "status": "False", "reason": "LoadBalancerOwnershipConflict"}
+    web = {**NEW, "status": {"conditions": [condition]}}
+    events = event(objects.UID), event(objects.UID, condition["reason"], minutes=0.5, message="has another owner")
+    assert first_reason(run, serve(objects.home(), objects.lease(), web, events[0])) == (
+        "SyncLoadBalancerFailed",
+        GRANT,
+    )
+    assert first_reason(run, serve(objects.home(), objects.lease(), web, *events))[0] == condition["reason"]
+
+
 def test_service_with_an_address_whose_writes_are_undone_is_degraded(run: Runner, serve: ClusterServer) -> None:
     """Another client removes the finalizer again and again; the plan alone would put it back and be content."""
     web = served()
