@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
-from harvester_ccm.commands.preflight import Permission, permissions_of
+from harvester_ccm.commands.permissions import Permission, permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_command_line
 from harvester_ccm.telemetry.metrics import Metrics, ReadMetric
@@ -139,7 +139,7 @@ def rbac_page() -> str:
         for title, permissions in groupby(permissions_of(cluster, settings), key=lambda one: one.title):
             lines.append(_rbac_row(title, [*permissions], settings))
         lines.append("")
-    return _with_footer("\n".join(lines), "harvester_ccm/commands/preflight.py")
+    return _with_footer("\n".join(lines), "harvester_ccm/commands/permissions.py")
 
 
 def _rbac_row(title: str, permissions: list[Permission], settings: Settings) -> str:

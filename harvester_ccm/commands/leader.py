@@ -8,6 +8,7 @@ from typing import Final
 
 from harvester_ccm.commands.clusters import GUEST, answer_within, request_or_error
 from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, self_reports
+from harvester_ccm.commands.permissions import account_of
 from harvester_ccm.commands.states import NO_LEADER, Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
@@ -24,7 +25,6 @@ from harvester_ccm.kube.errors import (
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.objects import Condition, Model, Object, Resource, decoder
 from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, ask_review
-from harvester_ccm.kube.tokens import token_claims
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
 from harvester_ccm.remedies import SLOW_REMEDIES, guest_rbac_hint
 
@@ -45,8 +45,6 @@ OTHERS_COMMAND: Final = (
     "kubectl get deployments,daemonsets,pods -A -o wide | grep -e cloud-provider -e cloud-controller -e ccm"
 )
 """The Go provider and those of other clouds are among these."""
-_ACCOUNT: Final = "kube-system/harvester-cloud-provider"
-"""ServiceAccount of the chart and of the manifests."""
 _NOT_RECONCILED: Final = (
     "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; otherwise "
     "its log has the cause (kubectl logs). If it is silent, delete the pod, and it is started again"
@@ -139,27 +137,17 @@ async def _without_leader(lease: Lease, guest: ApiClient, election: LeaderElecti
 
 
 async def _missing_permission(guest: ApiClient, election: LeaderElectionSettings, lease: Lease) -> str:
-    """Return that the controller may not write the Lease; empty if it may, or if that is not known.
-
-    The account is that of this credential, as in the pod of the controller, or else that of the chart and manifests.
-    """
-    _, own_account = token_claims(guest.credentials.token.get())
-    namespace, _, name = (own_account or _ACCOUNT).partition("/")
-    subject = {
-        "user": f"system:serviceaccount:{namespace}:{name}",
-        "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"],
-    }
+    """Return that the controller may not write the Lease; empty if it may, or if that is not known."""
+    account = account_of(guest)
     attributes = {"group": LEASES.group, "resource": LEASES.plural, "namespace": election.namespace, "verb": "create"}
     if lease.metadata.resource_version:
         attributes |= {"verb": "update", "name": election.name}
-    kind = ACCESS_REVIEWS if own_account else SUBJECT_ACCESS_REVIEWS
-    question = {"resourceAttributes": attributes, **({} if own_account else subject)}
+    kind = ACCESS_REVIEWS if account.is_own else SUBJECT_ACCESS_REVIEWS
+    question = {"resourceAttributes": attributes, **account.subject}
     answer = await request_or_error(ask_review(guest, kind, question))
     if isinstance(answer, KubeError) or answer.allowed:
         return ""
-    return (
-        f"ServiceAccount {namespace}/{name} may not {attributes['verb']} the Lease: {guest_rbac_hint(LEASES.plural)}. "
-    )
+    return f"ServiceAccount {account.name} may not {attributes['verb']} the Lease: {guest_rbac_hint(LEASES.plural)}. "
 
 
 async def _rejection(guest: ApiClient, election: LeaderElectionSettings, lease: Lease) -> str:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -42,22 +42,20 @@ from harvester_ccm.commands.clusters import (
 )
 from harvester_ccm.commands.events import UNEXPLAINED
 from harvester_ccm.commands.leader import LEASE_NOT_WRITABLE
+from harvester_ccm.commands.permissions import PERMISSIONS, Permission, is_granted, permissions_of, what_is_missing
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, row
 from harvester_ccm.commands.states import NO_LEADER
 from harvester_ccm.commands.status import SAME_CLUSTER, Survey, alike, problem_rows, survey
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube import errors, reviews
-from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.objects import ObjectMeta, Resource
-from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
+from harvester_ccm.kube.objects import ObjectMeta
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import abbreviate
-from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import (
-    NAD_MAPPING_NAME,
-    NAD_MAPPING_NAMESPACE,
     Reason,
 )
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
@@ -117,104 +115,10 @@ class Row(Struct, frozen=True):
     """What to do; empty if nothing has to be done."""
 
 
-class Permission(Struct, frozen=True):
-    """One verb on one kind of object."""
-
-    resource: Resource[Any]
-    verb: str
-    required: bool
-    """Whether the controller is of no use without it; otherwise the rest works."""
-    effect: str
-    """The effect of its absence."""
-    subresource: str = ""
-
-    @property
-    def title(self) -> str:
-        """``resource`` or ``resource/subresource``."""
-        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
-
-    def name(self, settings: Settings) -> tuple[str, str]:
-        """Return namespace and name of the one object that is used; empty if there are several, or none yet."""
-        names = {
-            NAMESPACES.plural: ("", "kube-system"),
-            CONFIG_MAPS.plural: (NAD_MAPPING_NAMESPACE, NAD_MAPPING_NAME),
-            LEASES.plural: (settings.leader_election.namespace, settings.leader_election.name),
-        }
-        namespace, name = names.get(self.resource.plural, ("", ""))
-        # An object that is created has no name yet.
-        return namespace, "" if self.verb == "create" else name
-
-
-_POLLED: Final = "changes are noticed late: the list is read again every minute"
-_NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network wait for their device"
-_NOT_ANNOUNCED: Final = "kube-vip 1.2 might not announce an address that was switched or changed"
-_NO_SLICES: Final = (
-    "it is not known why kube-vip does not announce a Service, and kube-vip 1.2 might not announce a changed address"
-)
-_NO_OWNER: Final = "load balancers have no owner annotation, so clusters of one name share them and orphans stay"
-_NO_METRICS: Final = "no client can read /metrics of the controller"
-_NO_HOSTNAME: Final = "new Nodes are not found by host name"
-_STALE: Final = "load balancers are never kept up to date: address, owner, listeners, backends"
-_NO_LEASE: Final = "the controller does nothing without its Lease"
-
-PERMISSIONS: Final = {
-    HARVESTER: (
-        Permission(LOAD_BALANCERS, "get", True, _STALE),
-        Permission(LOAD_BALANCERS, "list", True, "load balancers cannot be read"),
-        Permission(LOAD_BALANCERS, "watch", False, _POLLED),
-        Permission(LOAD_BALANCERS, "create", True, "no Service gets a load balancer"),
-        Permission(LOAD_BALANCERS, "update", True, _STALE),
-        Permission(LOAD_BALANCERS, "delete", True, "load balancers and their addresses stay when a Service is deleted"),
-        Permission(VIRTUAL_MACHINES, "get", False, "the Node of a deleted VM is never deleted"),
-        Permission(VIRTUAL_MACHINES, "list", True, "VMs cannot be read"),
-        Permission(VIRTUAL_MACHINES, "watch", False, _POLLED),
-        Permission(INSTANCES, "list", True, "VM instances, and with them the addresses of Nodes, cannot be read"),
-        Permission(INSTANCES, "watch", False, _POLLED),
-        Permission(GUEST_OS_INFO, "get", False, _NO_HOSTNAME, "guestosinfo"),
-    ),
-    GUEST: (
-        Permission(SERVICES, "get", True, "load balancers are never deleted, and no deletion of a Service finishes"),
-        Permission(SERVICES, "list", True, "Services cannot be read"),
-        Permission(SERVICES, "watch", False, _POLLED),
-        Permission(SERVICES, "patch", True, "no Service gets an address, and no deletion finishes", "status"),
-        Permission(ENDPOINT_SLICES, "list", False, _NO_SLICES),
-        Permission(ENDPOINT_SLICES, "patch", False, _NOT_ANNOUNCED),
-        Permission(NODES, "get", False, "a Node that is created again is noticed late"),
-        Permission(NODES, "list", True, "Nodes cannot be read"),
-        Permission(NODES, "watch", False, _POLLED),
-        Permission(NODES, "patch", True, "new Nodes keep the uninitialized taint"),
-        Permission(NODES, "delete", False, "the Node of a deleted VM stays; delete it"),
-        Permission(NODES, "patch", True, "Nodes get no addresses and are not initialized", "status"),
-        Permission(EVENTS, "create", False, "there are no Events"),
-        Permission(NAMESPACES, "get", False, _NO_OWNER),
-        Permission(CONFIG_MAPS, "get", False, _NO_MAPPING),
-        Permission(CONFIG_MAPS, "list", False, "Services with a network wait for their device"),
-        Permission(CONFIG_MAPS, "watch", False, _POLLED),
-        Permission(CONFIG_MAPS, "create", False, _NO_MAPPING),
-        Permission(CONFIG_MAPS, "update", False, _NO_MAPPING),
-        Permission(reviews.TOKEN_REVIEWS, "create", False, _NO_METRICS),
-        Permission(reviews.SUBJECT_ACCESS_REVIEWS, "create", False, _NO_METRICS),
-        Permission(LEASES, "get", True, _NO_LEASE),
-        Permission(LEASES, "create", True, _NO_LEASE),
-        Permission(LEASES, "update", True, _NO_LEASE),
-    ),
-}
-"""The verbs that a controller sends, by cluster, those of one kind of object next to each other.
-
-``tests/apiserver/test_commands_preflight.py`` removes each one in turn. Each is checked with a SelfSubjectAccessReview,
-which considers every authorizer of the API server.
-"""
-
-
-def permissions_of(cluster: str, settings: Settings) -> list[Permission]:
-    """Return the permissions that the controller uses; the Lease is not used without leader election."""
-    return [one for one in PERMISSIONS[cluster] if settings.leader_election.enabled or one.resource is not LEASES]
-
-
 async def check_permissions(client: ApiClient, where: str, settings: Settings, user: str) -> list[Row]:
     """Return a check for each kind of object."""
     used = permissions_of(where, settings)
-    granted = await asyncio.gather(*(request_or_error(_is_granted(client, where, one, settings)) for one in used))
+    granted = await asyncio.gather(*(request_or_error(is_granted(client, where, one, settings, {})) for one in used))
     who = f"to {user}" if user else "to the user of the kubeconfig"
     of_account = user.split(":")[2] if user.startswith("system:serviceaccount:") else ""
     checks = []
@@ -222,20 +126,6 @@ async def check_permissions(client: ApiClient, where: str, settings: Settings, u
         hint = rbac_hint(client.namespace, of_account) if where == HARVESTER else guest_rbac_hint(title)
         checks.append(Row(where, title, *_judged(list(pairs), f"{who}: {hint}")))
     return checks
-
-
-async def _is_granted(client: ApiClient, where: str, permission: Permission, settings: Settings) -> bool:
-    namespace, name = permission.name(settings)
-    attributes = {
-        "namespace": client.namespace if where == HARVESTER else namespace,
-        "verb": permission.verb,
-        "group": permission.resource.group,
-        "resource": permission.resource.plural,
-        "subresource": permission.subresource,
-        "name": name,
-    }
-    known = {key: value for key, value in attributes.items() if value}
-    return (await reviews.ask_review(client, reviews.ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
 
 
 def _judged(pairs: Sequence[tuple[Permission, bool | errors.KubeError]], grantee: str) -> Finding:
@@ -253,13 +143,9 @@ def _judged(pairs: Sequence[tuple[Permission, bool | errors.KubeError]], grantee
 
 def _missing(missing: Sequence[Permission], grantee: str) -> Finding:
     """Return the finding about permissions on one kind of object that are missing."""
-    effects = "; ".join(f"{permission.verb}: {permission.effect}" for permission in missing)
-    verbs = ", ".join(permission.verb for permission in missing)
-    first = missing[0]
-    group = f" ({first.resource.group})" if first.resource.group else ""
     is_required = any(permission.required for permission in missing)
     result = Result.FAILED if is_required else Result.WARNING
-    return result, f"cannot {effects}", f"Grant {verbs} on {first.title}{group} {grantee}"
+    return result, *what_is_missing(missing, grantee)
 
 
 class Reached(Struct, frozen=True):

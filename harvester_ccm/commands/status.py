@@ -33,6 +33,7 @@ from harvester_ccm.commands.clusters import (
 from harvester_ccm.commands.events import NOT_LED, RecordedEvent, read_failed_writes, with_failed_write
 from harvester_ccm.commands.leader import clock_difference, read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
+from harvester_ccm.commands.permissions import missing_in_guest, missing_in_harvester
 from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.runner import (
     OUTPUT,
@@ -58,7 +59,7 @@ from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.builtin import LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
-from harvester_ccm.kube.errors import KubeError, NotServed, normalized_message
+from harvester_ccm.kube.errors import KubeError, normalized_message
 from harvester_ccm.model.event import abbreviate, quoted
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.remedies import SLOW_REMEDIES
@@ -144,6 +145,10 @@ async def _status(context: CommandContext) -> int:
     namespace = "" if context.flags[ALL_NAMESPACES.name] else context.flags[NAMESPACE.name]
     async with open_clusters(context) as connection:
         found = await survey(context, connection, namespace)
+        missing = await missing_in_guest(connection.guest, found.clusters.settings)
+        if found.clusters.store.harvester_problem is None:
+            missing += await missing_in_harvester(connection.harvester, found.clusters.settings)
+    found = replace(found, problems=[*missing, *found.problems])
     document = _document(found, connection, namespace)
     context.output.answer(document, status_text)
     return EXIT_PROBLEMS if document["problems"] else EXIT_OK
@@ -223,8 +228,8 @@ def _slow_servers(connection: Connection) -> Iterator[str]:
 
 
 def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
-    if guest.credentials.server == harvester.credentials.server and isinstance(error, NotServed):
-        # Only Harvester serves load balancers, so nothing else is wrong with this server.
+    if error is not None and guest.credentials.server == harvester.credentials.server:
+        # A guest cluster is never its Harvester, so nothing else is wrong with this server.
         text = (
             f"The cloud-config {harvester.credentials.origin} leads to the guest cluster, not to Harvester. Set "
             "--cloud-config to a kubeconfig for Harvester (generate_addon.sh)"

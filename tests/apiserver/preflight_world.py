@@ -14,7 +14,7 @@ from devenv.harvester.machines import Machine, instance_document, machine_docume
 from devenv.kubelets import UNINITIALIZED
 from devenv.restclient import Json, RestClient, wait_until
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
-from harvester_ccm.commands.preflight import Permission, permissions_of
+from harvester_ccm.commands.permissions import Permission, permissions_of
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.conftest import bind
 

@@ -19,7 +19,7 @@ import yaml
 from devenv.apiserver import ControlPlane
 from harvester_ccm.cli import main
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
-from harvester_ccm.commands.preflight import Permission
+from harvester_ccm.commands.permissions import Permission
 from tests.apiserver.preflight_faults import FAULTS, WARNINGS, Bench, Breaking
 from tests.apiserver.preflight_world import (
     CLUSTER_NAME,

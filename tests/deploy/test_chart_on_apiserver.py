@@ -15,7 +15,7 @@ from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
 from harvester_ccm import __version__
 from harvester_ccm.commands.clusters import GUEST
-from harvester_ccm.commands.preflight import permissions_of
+from harvester_ccm.commands.permissions import permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.names import LOAD_BALANCER_CLASS

@@ -333,6 +333,31 @@ def test_missing_permission_for_the_lease_is_named(
     assert (expected in message, expected in of_others) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "denied", "others", "expected"),
+    [
+        ("Guest cluster", "patch services", (), "The controller cannot patch: no Service gets an address"),
+        ("Guest cluster", "delete nodes", (), ""),
+        # The account that the Lease is denied to is not the one of a leader.
+        ("Guest cluster", "patch services", ("update leases/cloud-controller-manager",), ""),
+        ("Harvester", "create loadbalancers", (), "The controller cannot create: no Service gets a load balancer"),
+    ],
+)
+def test_missing_permission_is_a_problem_before_it_is_needed(
+    run: Runner, tmp_path: Path, cluster: str, denied: str, others: Sequence[str], expected: str
+) -> None:
+    servers = {"Guest cluster": clusters.GUEST_GROUPS, "Harvester": clusters.HARVESTER_GROUPS}
+    stored: dict[str, list[Json]] = {"Guest cluster": [objects.home(), objects.lease()], "Harvester": []}
+    guest, harvester = (
+        LoopbackApi(stored[name], groups, denied=frozenset({denied, *others} if name == cluster else ()))
+        for name, groups in servers.items()
+    )
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        rows = run("status", "-o", "json", *flags).document["problems"]
+    found = [(row["object"], row["message"]) for row in rows if row["reason"] == "PermissionMissing"]
+    assert [(name, message.startswith(expected)) for name, message in found] == ([(cluster, True)] if expected else [])
+
+
 AWAY = 'failed calling webhook "leases.example.com": connection refused'
 REJECTED: dict[str, tuple[Json | None, tuple[int, str], str]] = {
     "no Lease": (None, (500, AWAY), f"leads. The API server rejects the Lease: {AWAY}. Correct or delete that webhook"),

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, Latency
+from harvester_ccm.commands.permissions import permissions_of
 from harvester_ccm.commands.preflight import (
     DRY_RUN_SECONDS,
     Result,
@@ -15,7 +16,6 @@ from harvester_ccm.commands.preflight import (
     check_credential,
     check_permissions,
     check_requests,
-    permissions_of,
 )
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
