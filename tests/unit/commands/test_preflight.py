@@ -184,6 +184,8 @@ async def test_missing_permissions_show_a_context_of_another_namespace(namespace
     server = cast("ApiClient", Reviewer(is_granted=False))
     found = await check_permissions(server, HARVESTER, SETTINGS, f"system:serviceaccount:{namespace}:demo")
     assert all(fix in one.fix for one in found)
+    results = {one.check: one.result for one in found}
+    assert (results["virtualmachines"], results["virtualmachineinstances/guestosinfo"]) == ("failed", "warning")
 
 
 def test_lease_is_not_checked_without_leader_election() -> None:
