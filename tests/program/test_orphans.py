@@ -59,6 +59,7 @@ async def test_orphan_is_deleted_after_the_grace_period_and_not_before() -> None
             await asyncio.sleep(2)
             assert world.left == set()
     assert reported(logs) == ["shop/web"]
+    assert "harvester_ccm_orphaned_load_balancers_deleted_total 1.0" in world.telemetry.exposition("")[0].decode()
 
 
 @jumping_time
