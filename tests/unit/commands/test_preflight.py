@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, Latency
-from harvester_ccm.commands.permissions import permissions_of
+from harvester_ccm.commands.permissions import missing_in_harvester, permissions_of
 from harvester_ccm.commands.preflight import (
     DRY_RUN_SECONDS,
     Result,
@@ -168,6 +168,7 @@ async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namesp
     assert len(server.reviews) == len(permissions_of(cluster, SETTINGS))
     found = await check_permissions(cast("ApiClient", Reviewer(Unreachable("away"))), cluster, SETTINGS, "me")
     assert {(one.result, one.detail) for one in found} == {(Result.FAILED, "unknown: away")}
+    assert await missing_in_harvester(cast("ApiClient", Reviewer(Unreachable("away"))), SETTINGS) == []
 
 
 @pytest.mark.parametrize(
