@@ -111,7 +111,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     backends: Backends
     """The nodes that may get traffic."""
     has_labelled_backend: bool = False
-    """Whether one of them runs with the label by which Harvester finds it; only looked up for VM load balancers."""
+    """Whether one of them runs with the label by which Harvester finds it; only looked up while it reports a problem of
+    a VM load balancer."""
     other_load_balancers: tuple[LoadBalancer, ...] = ()
     """Load balancers of other Services with an address of this Service, or of its load balancers."""
     pool_rights: PoolRights = PoolRights()
@@ -325,9 +326,11 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
 
 
 def _has_labelled_backend(store: ServiceStore, load_balancer: LoadBalancer | None) -> bool:
-    """Return whether a backend of a VM load balancer runs and has its label."""
+    """Return whether a backend of a VM load balancer that is not ready runs and has its label."""
     backends = store.backends
     if not backends or load_balancer is None or load_balancer.spec.workload_type != "vm":
+        return False
+    if load_balancer.ready is None or load_balancer.ready.status == "True":
         return False
     return any(vmi.metadata.label(VM_NAME) in backends for vmi in store.vmis.all() if not vmi.metadata.deleting)
 
