@@ -8,7 +8,7 @@ from typing import Final
 
 from harvester_ccm.commands.clusters import GUEST, answer_within, request_or_error
 from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, self_reports
-from harvester_ccm.commands.permissions import account_of
+from harvester_ccm.commands.permissions import NO_LEASE, Permission, account_of, is_granted
 from harvester_ccm.commands.states import NO_LEADER, Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
@@ -24,7 +24,6 @@ from harvester_ccm.kube.errors import (
 )
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.objects import Condition, Model, Object, Resource, decoder
-from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, ask_review
 from harvester_ccm.names import LEASE_HOLDER, PROGRAM
 from harvester_ccm.remedies import SLOW_REMEDIES, guest_rbac_hint
 
@@ -109,7 +108,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         return None, [(name, ObjectStatus(State.NONE, reasons=(reason,)))]
     holder = lease.spec.holder_identity
     if not holder or (_is_doubtful(lease, election) and lease == before):
-        status = await _without_leader(lease, guest, election)
+        status = await _without_leader(lease, guest, settings)
         return LeaseSpec(acquire_time=lease.spec.acquire_time), [(name, status)]
     if program_of_holder(lease, LEASE_HOLDER):
         return lease.spec, []
@@ -117,8 +116,9 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     return lease.spec, [(name, ObjectStatus(State.NONE, reasons=(reason,)))]
 
 
-async def _without_leader(lease: Lease, guest: ApiClient, election: LeaderElectionSettings) -> ObjectStatus:
+async def _without_leader(lease: Lease, guest: ApiClient, settings: Settings) -> ObjectStatus:
     """Return the problem of a Lease without a leader: what prevents one, or the long duration for which others wait."""
+    election = settings.leader_election
     spec = lease.spec
     holder = spec.holder_identity
     reason = LEASE_EXPIRED if holder else NO_LEADER
@@ -130,24 +130,20 @@ async def _without_leader(lease: Lease, guest: ApiClient, election: LeaderElecti
         command = f"kubectl -n {election.namespace} delete lease {election.name}"
         return ObjectStatus(State.NONE, since, (StatusReason(reason, text, command),))
     rejection = await _rejection(guest, election, lease)
-    obstacle = rejection or await _missing_permission(guest, election, lease) or await _waiting_pod(guest)
+    obstacle = rejection or await _missing_permission(guest, settings, lease) or await _waiting_pod(guest)
     if rejection:
         reason = LEASE_NOT_WRITABLE
     return ObjectStatus(State.NONE, since, (StatusReason(reason, f"{text} {obstacle}{_NOT_RECONCILED}", PODS_COMMAND),))
 
 
-async def _missing_permission(guest: ApiClient, election: LeaderElectionSettings, lease: Lease) -> str:
+async def _missing_permission(guest: ApiClient, settings: Settings, lease: Lease) -> str:
     """Return that the controller may not write the Lease; empty if it may, or if that is not known."""
     account = account_of(guest)
-    attributes = {"group": LEASES.group, "resource": LEASES.plural, "namespace": election.namespace, "verb": "create"}
-    if lease.metadata.resource_version:
-        attributes |= {"verb": "update", "name": election.name}
-    kind = ACCESS_REVIEWS if account.is_own else SUBJECT_ACCESS_REVIEWS
-    question = {"resourceAttributes": attributes, **account.subject}
-    answer = await request_or_error(ask_review(guest, kind, question))
-    if isinstance(answer, KubeError) or answer.allowed:
-        return ""
-    return f"ServiceAccount {account.name} may not {attributes['verb']} the Lease: {guest_rbac_hint(LEASES.plural)}. "
+    verb = "update" if lease.metadata.resource_version else "create"
+    permission = Permission(LEASES, verb, True, NO_LEASE)
+    if await request_or_error(is_granted(guest, GUEST, permission, settings, account.subject)) is False:
+        return f"ServiceAccount {account.name} may not {verb} the Lease: {guest_rbac_hint(LEASES.plural)}. "
+    return ""
 
 
 async def _rejection(guest: ApiClient, election: LeaderElectionSettings, lease: Lease) -> str:

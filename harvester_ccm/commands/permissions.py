@@ -62,7 +62,7 @@ _NO_OWNER: Final = "load balancers have no owner annotation, so clusters of one 
 _NO_METRICS: Final = "no client can read /metrics of the controller"
 _NO_HOSTNAME: Final = "new Nodes are not found by host name"
 _STALE: Final = "load balancers are never kept up to date: address, owner, listeners, backends"
-_NO_LEASE: Final = "the controller does nothing without its Lease"
+NO_LEASE: Final = "the controller does nothing without its Lease"
 
 PERMISSIONS: Final = {
     HARVESTER: (
@@ -101,9 +101,9 @@ PERMISSIONS: Final = {
         Permission(CONFIG_MAPS, "update", False, _NO_MAPPING),
         Permission(TOKEN_REVIEWS, "create", False, _NO_METRICS),
         Permission(SUBJECT_ACCESS_REVIEWS, "create", False, _NO_METRICS),
-        Permission(LEASES, "get", True, _NO_LEASE),
-        Permission(LEASES, "create", True, _NO_LEASE),
-        Permission(LEASES, "update", True, _NO_LEASE),
+        Permission(LEASES, "get", True, NO_LEASE),
+        Permission(LEASES, "create", True, NO_LEASE),
+        Permission(LEASES, "update", True, NO_LEASE),
     ),
 }
 """The verbs that a controller sends, by cluster, those of one kind of object next to each other.
