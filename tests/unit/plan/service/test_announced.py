@@ -185,6 +185,9 @@ NETWORKS: dict[str, World] = {
         (replace(IN_OTHER, status=replace(IN_OTHER.status, address=ADDRESS)),),
         {"network_devices": {"infra/vlan7": "eth0", "infra/vlan9": "eth1"}},
     ),
+    "another network, announced by the Go provider, which writes no record": World(
+        service(annotations={**VLAN, KUBE_VIP_ADDRESSES: ADDRESS}, address=ADDRESS), (IN_OTHER,), DEVICES
+    ),
     "another network, already announced, another client changed the annotation": World(
         service(
             ours=True, annotations={**VLAN, KUBE_VIP_ADDRESSES: "10.0.0.66", **record_of(Step.SHOWN)}, address=ADDRESS
