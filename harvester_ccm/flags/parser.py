@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.flags.table import FLAGS, Flag, Group
 
@@ -53,55 +54,37 @@ def parse_command_line(
     if arguments and not takes_arguments and not unknown:
         listed = " ".join(map(repr, arguments))
         problems.append(f"unexpected arguments {listed}; commands come first, and bool flags are written --flag=value")
-    values = [_value(flag, getattr(namespace, flag.name)) for flag in flags]
-    return FlagValues(
-        values={value.flag.name: value.value for value in values},
-        given={value.flag.name: value.given for value in values if value.given is not None},
-        ignored=_texts(value.ignored for value in values),
-        arguments=tuple(arguments),
-        problems=_texts([*problems, *(value.problem for value in values)]),
-    )
+    found = _values_of(namespace, flags)
+    return replace(found, arguments=tuple(arguments), problems=(*problems, *found.problems))
 
 
-def _texts(messages: Iterable[str]) -> tuple[str, ...]:
-    """Return the messages that are not empty."""
-    return tuple(message for message in messages if message)
+def _values_of(namespace: argparse.Namespace, flags: Iterable[Flag]) -> FlagValues:
+    """Return the values of the flags, of which the namespace has a list of texts each."""
+    values: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    ignored: list[str] = []
+    problems: list[str] = []
+    for flag in flags:
+        default = flag.kind.parse(flag.default)
+        values[flag.name] = default
+        texts = getattr(namespace, flag.name)
+        if not texts:
+            continue
+        try:
+            values[flag.name] = _combined(flag, texts)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        given[flag.name] = ",".join(texts) if flag.kind.appends else texts[-1]
+        if flag.group is Group.ACCEPTED and values[flag.name] != default:
+            ignored.append(f"--{flag.name} has no effect: {flag.meaning}")
+    return FlagValues(values, given, tuple(ignored), problems=tuple(problems))
 
 
-class _Value(Struct, frozen=True):
-    """The value of one flag."""
-
-    flag: Flag
-    value: Any
-    """Its default, if the command line does not set it or has an error."""
-    given: str | None = None
-    """The text that set it; None if it was not set, or not to a valid value."""
-    problem: str = ""
-    """The error in the command line; empty if there is none."""
-    ignored: str = ""
-    """The message about a flag without effect; empty if it has one, or its default."""
-
-
-def _value(flag: Flag, texts: Sequence[str | None]) -> _Value:
-    """Return the value of a flag, which is set once for each of the texts; None is a flag without a value."""
-    default = flag.kind.parse(flag.default)
-    if not texts:
-        return _Value(flag, default)
-    try:
-        parsed = [_parse(flag, text) for text in texts]
-    except ValueError as error:
-        return _Value(flag, default, problem=str(error))
-    # ``_parse`` has rejected a flag without a value.
-    given = [text for text in texts if text is not None]
-    combined = parsed[-1]
-    if flag.kind.appends:
-        combined = tuple(chain.from_iterable(parsed))
-    else:
-        given = given[-1:]
-    ignored = ""
-    if flag.group is Group.ACCEPTED and combined != default:
-        ignored = f"--{flag.name} has no effect: {flag.meaning}"
-    return _Value(flag, combined, ",".join(given), ignored=ignored)
+def _combined(flag: Flag, texts: Iterable[str | None]) -> Any:
+    """Return the value of a flag that is set once for each text: the last one counts, and lists append."""
+    parsed = [_parse(flag, text) for text in texts]
+    return tuple(chain.from_iterable(parsed)) if flag.kind.appends else parsed[-1]
 
 
 def _options(flag: Flag) -> list[str]:
