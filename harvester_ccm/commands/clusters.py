@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
-from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,8 +24,8 @@ from harvester_ccm.flags import parse_command_line
 from harvester_ccm.flags.settings import flags_of_cluster
 from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NoResponse, NotServed, VersionNotServed
+from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.errors import Forbidden, KubeError, NoResponse
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
@@ -69,8 +68,6 @@ FIRST_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 2.0
 """Time of a request from which a server is slow: an API server responds to a list of 500 objects in tenths of one."""
 TITLES: Final = {GUEST: "the guest cluster", HARVESTER: "Harvester"}
-NAMED_OBJECTS: Final = 10
-"""Objects of a collection that cannot be decoded that are named."""
 
 T = TypeVar("T")
 
@@ -248,11 +245,10 @@ class ClusterStore:
         notes = []
         for plural, answer in self.lists.items():
             if isinstance(answer, KubeError) and str(answer) != known:
-                is_forbidden = isinstance(answer, Forbidden)
-                fix = ". preflight lists each missing permission with its effect" if is_forbidden else ""
-                notes.append(f"cannot read {plural}: {answer}{fix}")
-            if isinstance(answer, Page):
-                notes += _unread_notes(plural, tuple(answer.unread.values()))
+                notes.append(f"cannot read {plural}: {answer}{_fix_of(answer)}")
+            if isinstance(answer, Page) and answer.unread:
+                faults = [f"{item.key}: {item.fault}" for item in answer.unread.values()]
+                notes.append(f"cannot decode {plural} {abbreviate(faults)}")
         return notes
 
 
@@ -264,6 +260,10 @@ def rights_in(answer: ReviewStatus | Page[Any] | KubeError | None) -> PoolRights
     if isinstance(answer, ReviewStatus):
         return rights_of(answer.resource_rules or ())
     return PoolRights(are_known=not isinstance(answer, KubeError) or isinstance(answer, REFUSALS))
+
+
+def _fix_of(error: KubeError) -> str:
+    return ". preflight lists each missing permission with its effect" if isinstance(error, Forbidden) else ""
 
 
 def _is_unserved(slices: Iterable[EndpointSlice]) -> bool:
@@ -279,24 +279,6 @@ def _slices_by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[Endpoi
         meta = endpoint_slice.metadata
         by_service.setdefault(f"{meta.namespace}/{meta.label(SERVICE_LABEL)}", []).append(endpoint_slice)
     return by_service
-
-
-def _unread_notes(plural: str, unread: Sequence[Unread]) -> list[str]:
-    """Return a note for each of the first objects that cannot be decoded, and one for the number of the others."""
-    notes = [f"cannot decode {plural} {item.key}: {item.fault}" for item in unread[:NAMED_OBJECTS]]
-    if len(unread) > NAMED_OBJECTS:
-        notes.append(f"cannot decode {len(unread) - NAMED_OBJECTS} more {plural}")
-    return notes
-
-
-class Clusters(Struct, frozen=True):
-    """Both clusters at one point in time, with the settings for them."""
-
-    store: ClusterStore
-    settings: Settings
-    """Those of the command line and of the leader."""
-    name_problem: str = ""
-    """Why the name of the cluster is not known; empty if it is."""
 
 
 def settings_of_leader(context: CommandContext, leases: Page[Lease] | KubeError) -> tuple[Settings, str]:
@@ -332,8 +314,13 @@ def _noted_flags(lease: Lease) -> tuple[str, ...] | None:
     return None if noted is None else flags_of_cluster(parse_command_line(words).given)
 
 
-async def list_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
-    """Return the store of both clusters; a collection that cannot be listed has its error."""
+async def list_clusters(
+    context: CommandContext, guest: ApiClient, harvester: ApiClient
+) -> tuple[ClusterStore, Settings, str]:
+    """Return the store of both clusters, the settings for it, and why the name of the cluster is not known.
+
+    A collection that cannot be listed has its error.
+    """
     namespace = harvester.namespace
     mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
     requests: dict[Resource[Any], Awaitable[Any]] = {
@@ -347,7 +334,6 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     }
     responses = await asyncio.gather(*map(request_or_error, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
-    found[LOAD_BALANCERS.plural] = await with_versions(harvester, LOAD_BALANCERS, found[LOAD_BALANCERS.plural])
     leases = found.pop(LEASES.plural)
     service_cidrs = found.pop(SERVICE_CIDRS.plural)
     home = found[NAMESPACES.plural]
@@ -358,7 +344,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     if isinstance(service_cidrs, Page):
         store.service_cidrs = [text for entry in service_cidrs.items for text in entry.spec.cidrs]
     store.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
-    return Clusters(store, settings, name_problem)
+    return store, settings, name_problem
 
 
 class _Served(Struct):
@@ -371,43 +357,13 @@ class _ResourceList(Struct):
     resources: tuple[_Served, ...] = ()
 
 
-class _Version(Struct):
-    version: str = ""
-
-
-class _Group(Struct):
-    """The versions of an API group, from discovery."""
-
-    versions: tuple[_Version, ...] = ()
-
-
 _decode_resources: Final = msgspec.json.Decoder(_ResourceList).decode
-_decode_group: Final = msgspec.json.Decoder(_Group).decode
 
 
 async def served_resources(client: ApiClient, api_version: str) -> set[str] | KubeError:
     """Return the names of the resources that a server serves in an API version, or the error of the request."""
     found = await request_or_error(client.read(f"/apis/{api_version}", _decode_resources))
     return found if isinstance(found, KubeError) else {resource.name for resource in found.resources}
-
-
-async def with_versions(client: ApiClient, resource: Resource[Any], answer: T | KubeError) -> T | KubeError:
-    """Return an answer. A ``NotServed`` says in which other versions the server has the resource, if it has any."""
-    if not isinstance(answer, NotServed):
-        return answer
-    return await other_version(client, resource) or answer
-
-
-async def other_version(client: ApiClient, resource: Resource[Any]) -> VersionNotServed | None:
-    """Return the error of a server that has a resource in other versions only; None for any other server."""
-    group = await request_or_error(client.read(f"/apis/{resource.group}", _decode_group))
-    versions = () if isinstance(group, KubeError) else sorted(entry.version for entry in group.versions)
-    served = await asyncio.gather(*(served_resources(client, f"{resource.group}/{version}") for version in versions))
-    others = [version for version, names in zip(versions, served, strict=True) if _has(names, resource)]
-    if not others or resource.version in others:
-        return None
-    text = f"{resource.plural} of {resource.group} are served in {abbreviate(others)}, and {resource.version} is needed"
-    return VersionNotServed(Answer(HTTPStatus.NOT_FOUND, "NotFound", text))
 
 
 def _has(served: set[str] | KubeError, resource: Resource[Any]) -> bool:
@@ -431,17 +387,16 @@ def guest_is_harvester(client: ApiClient) -> str:
     return f"the kubeconfig {origin} leads to a Harvester ({client.credentials.server}), not to the guest cluster"
 
 
-def require_content(clusters: Clusters) -> None:
+def require_content(store: ClusterStore, name_problem: str) -> None:
     """Raise the error of clusters of which nothing can be said.
 
     That is KubeError if Services or Nodes cannot be listed, and ConfigurationError if the name of the cluster is not
     known.
     """
-    store = clusters.store
     error = store.problem(SERVICES, NODES)
     if error is not None:
         if store.harvester_problem is not None:
             error.add_note(f"Harvester: {store.harvester_problem}")
         raise error
-    if clusters.name_problem:
-        raise ConfigurationError([clusters.name_problem])
+    if name_problem:
+        raise ConfigurationError([name_problem])

@@ -66,7 +66,7 @@ async def _explain(context: CommandContext) -> int:
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
     async with open_clusters(context) as connection:
         found = await survey(context, connection)
-    store = found.clusters.store
+    store = found.store
     if kind == NODES.kind:
         document, is_well = _explain_node(found, name)
     elif kind == LOAD_BALANCERS.kind:
@@ -253,8 +253,8 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
 
 def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
     """Return the explanation of a Node, and whether all is well. Raises KubeError if there is no such Node."""
-    store = found.clusters.store
-    settings = found.clusters.settings
+    store = found.store
+    settings = found.settings
     entry = next((entry for entry in found.nodes if entry[0].metadata.name == name), None)
     if entry is None:
         raise KubeError(f"there is no Node {name} in this cluster")

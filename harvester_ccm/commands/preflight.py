@@ -34,7 +34,6 @@ from harvester_ccm.commands.clusters import (
     answer_within,
     guest_is_harvester,
     is_harvester,
-    other_version,
     request_or_error,
     rights_in,
     served_resources,
@@ -55,15 +54,12 @@ from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.names import (
-    Reason,
-)
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
 from harvester_ccm.plan.service.messages import (
     WEBHOOK_AWAY,
-    harvester_unavailable,
     remedy_of_rejection,
     webhook_advice,
 )
@@ -204,8 +200,8 @@ async def _check_content(context: CommandContext, latency: Latency, reached: Seq
         return [Row("flags", NAME_CHECK, Result.FAILED, problem) for problem in error.problems]
     except errors.KubeError as error:
         return [Row("both", CONTENT_CHECK, Result.SKIPPED, f"cannot be read: {error}")]
-    store = found.clusters.store
-    rows = [] if context.is_named else _name_checks(found.clusters.settings)
+    store = found.store
+    rows = [] if context.is_named else _name_checks(found.settings)
     rows.append(Row("both", CONTENT_CHECK, *_summary(store)))
     problems = list(problem_rows(found.problems, is_away=False))
     fatal = {*_FATAL, *_of_all_nodes(problems, len(store.nodes))}
@@ -409,9 +405,6 @@ async def check_versions(client: ApiClient) -> Finding:
             continue
         if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
             return Result.FAILED, f"unknown: {served}", ""
-        other = await other_version(client, resource)
-        if other is not None:
-            return Result.FAILED, str(other), harvester_unavailable(other).remedy
         missing.append(f"{resource.plural} of {resource.api_version}")
     if missing:
         fix = (

@@ -20,7 +20,6 @@ from harvester_ccm.commands.checks import CheckInputs, faults_in
 from harvester_ccm.commands.clusters import (
     GUEST_FIX,
     TITLES,
-    Clusters,
     ClusterStore,
     Connection,
     Latency,
@@ -55,6 +54,7 @@ from harvester_ccm.commands.states import (
     seconds_between,
     warnings_in,
 )
+from harvester_ccm.config import Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.builtin import LeaseSpec
 from harvester_ccm.kube.client import ApiClient
@@ -78,7 +78,9 @@ _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "
 class Survey(Struct, frozen=True):
     """What is wrong in both clusters, and whether a replica leads: ``status`` and ``preflight`` are views of it."""
 
-    clusters: Clusters
+    store: ClusterStore
+    settings: Settings
+    """Those of the command line and of the leader."""
     lease: LeaseSpec | None
     services: list[Planned]
     nodes: list[PlannedNode]
@@ -95,7 +97,7 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     guest = connection.guest
     harvester = connection.harvester
     # Each returns its error: one that was raised would leave the others running with a client that is closed.
-    clusters, is_swapped, (lease, of_lease), about_lease = await asyncio.gather(
+    (store, settings, name_problem), is_swapped, (lease, of_lease), about_lease = await asyncio.gather(
         list_clusters(context, guest, harvester),
         is_harvester(guest),
         read_lease(context.settings, guest),
@@ -103,9 +105,7 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     )
     if is_swapped:
         raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_FIX}"])
-    require_content(clusters)
-    store = clusters.store
-    settings = clusters.settings
+    require_content(store, name_problem)
     planned = await plan_services(store, store.services.all(), settings, guest, harvester)
     planned_nodes = [(node, *node_status(store, node, settings)) for node in store.nodes.all()]
     writes = [*(entry.plan.write for entry in planned), *(plan.write for _, plan, _ in planned_nodes)]
@@ -138,16 +138,16 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
         *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
         *faults_in(inputs, namespace, hints=True),
     ]
-    return Survey(clusters, lease, planned, planned_nodes, problems, hints)
+    return Survey(store, settings, lease, planned, planned_nodes, problems, hints)
 
 
 async def _status(context: CommandContext) -> int:
     namespace = "" if context.flags[ALL_NAMESPACES.name] else context.flags[NAMESPACE.name]
     async with open_clusters(context) as connection:
         found = await survey(context, connection, namespace)
-        missing = await missing_in_guest(connection.guest, found.clusters.settings)
-        if found.clusters.store.harvester_problem is None:
-            missing += await missing_in_harvester(connection.harvester, found.clusters.settings)
+        missing = await missing_in_guest(connection.guest, found.settings)
+        if found.store.harvester_problem is None:
+            missing += await missing_in_harvester(connection.harvester, found.settings)
     found = replace(found, problems=[*missing, *found.problems])
     document = _document(found, connection, namespace)
     context.output.answer(document, status_text)
@@ -155,8 +155,8 @@ async def _status(context: CommandContext) -> int:
 
 
 def _document(found: Survey, connection: Connection, namespace: str) -> Document:
-    store = found.clusters.store
-    settings = found.clusters.settings
+    store = found.store
+    settings = found.settings
     lease = found.lease
     error = store.harvester_problem
     return {

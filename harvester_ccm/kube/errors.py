@@ -168,10 +168,6 @@ class NotServed(ApiError):
     """
 
 
-class VersionNotServed(NotServed):
-    """Raised when a server serves the API group of a path, and not the version."""
-
-
 class AlreadyExists(ApiError):
     """Raised on 409 with reason ``AlreadyExists``."""
 

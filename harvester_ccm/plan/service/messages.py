@@ -90,11 +90,6 @@ def backends_warning(load_balancer: LoadBalancer, *, is_labelled: bool = False) 
 
 
 _UNAVAILABLE: Final = {
-    errors.VersionNotServed: _Explanation(
-        "Harvester serves loadbalancer.harvesterhci.io in another version than v1beta1",
-        "Harvester before 1.2 (v1alpha1) is not supported: upgrade it. If its version is newer, update this "
-        "controller. If the CustomResourceDefinition was changed by hand, apply that of Harvester's version again",
-    ),
     errors.NotServed: _Explanation(
         "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1",
         "If it did before, its CustomResourceDefinition was deleted, and the load balancers with it: create it again "

@@ -247,24 +247,6 @@ def test_resource_that_harvester_does_not_serve_has_failed(run: Runner, tmp_path
     assert "webhook" not in found
 
 
-@pytest.mark.parametrize("version", ["v1alpha1", "v1"])
-def test_other_version_of_harvesters_api_is_named(run: Runner, tmp_path: Path, version: str) -> None:
-    kubevirt = clusters.HARVESTER_GROUPS["kubevirt.io/v1"]
-    group = "loadbalancer.harvesterhci.io"
-    groups = {"kubevirt.io/v1": kubevirt, group: [version, "v1beta1"], f"{group}/{version}": ["loadbalancers"]}
-    path = f"GET /apis/{group}/v1beta1"
-    away = dict.fromkeys([path, f"{path}/namespaces/{objects.VMS}/loadbalancers"], (404, "404 page not found"))
-    guest = LoopbackApi([objects.home(), objects.lease()], clusters.GUEST_GROUPS)
-    with two_clusters(guest, LoopbackApi([], groups, refusals=away), tmp_path, objects.VMS) as flags:
-        _, found = checks(run, flags)
-        (problem,) = run("status", "-o", "json", *flags).document["problems"]
-    text = f"loadbalancers of {group} are served in {version}, and v1beta1 is needed"
-    assert found["API versions"] == ("failed", text)
-    cause = "Harvester serves loadbalancer.harvesterhci.io in another version than v1beta1. Harvester before 1.2"
-    assert problem["message"].startswith(cause)
-    assert problem["message"].endswith(f"Harvester: {text}")
-
-
 def test_flag_that_fits_no_node_has_failed(run: Runner, serve: ClusterServer) -> None:
     one = objects.working_node("w1")
     other = [*objects.working_node("w2")[:2], objects.instance("w2", ("eth0", "default/lan", ["10.0.0.6"]))]

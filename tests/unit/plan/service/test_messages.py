@@ -23,7 +23,6 @@ from harvester_ccm.kube.errors import (
     ServerError,
     Unauthorized,
     Unreachable,
-    VersionNotServed,
     error_from_response,
 )
 from harvester_ccm.kube.store import Store
@@ -125,7 +124,6 @@ FAILURES: dict[str, KubeError] = {
     "http instead of https": error_from_response(
         status=400, body=b"Client sent an HTTP request to an HTTPS server.\n", request="GET /x"
     ),
-    "another version": VersionNotServed(answer(404, "v1")),
 }
 
 
