@@ -185,7 +185,7 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
 def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
     """Return who announces the address, as far as it is known; empty if there is none to announce."""
     seen = snapshot.seen
-    if plan.phase in (Phase.ANNOUNCED_BY_HARVESTER, Phase.WITHOUT_BACKENDS):
+    if plan.phase == Phase.ANNOUNCED_BY_HARVESTER:
         return "Harvester"
     # kube-vip never removes its note, so one beside no address is about an earlier address.
     if not seen.status or not seen.read_address:

@@ -13,7 +13,7 @@ from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import AdmissionDenied, Conflict, Forbidden, Invalid
-from harvester_ccm.plan.service.allocation.address_pools import PoolRights, Standing, standing_of
+from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.desired import SeedPool
 from tests.deploy.test_generate_addon import HAS_DONE, IS_REFUSED, Addon, client_of, sections
 from tests.support.builders import CLUSTER
@@ -198,7 +198,8 @@ async def test_controller_requests_an_address_with_these_permissions(client: Api
     version = observed.pool.metadata.resource_version
     write = SeedPool("lan", version, "10.0.1.41", "tenant-a/web")
     requested = await pools.request(write)
-    assert standing_of(requested, "10.0.1.41", "tenant-a/web") is Standing.DECIDED
+    assert requested.pool is not None
+    assert requested.pool.history["10.0.1.41"] == "tenant-a/web"
     with pytest.raises(Conflict):
         await pools.request(write)
     with pytest.raises(Forbidden):

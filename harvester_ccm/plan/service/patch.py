@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.announcing.sequence import complete, makes_ignored
 from harvester_ccm.plan.service.desired import Document, Finalizer
 
 
@@ -57,16 +56,13 @@ def service_patch(service: Service, fields: ServiceFields) -> Document:
 
 
 def _metadata_patch(service: Service, fields: ServiceFields) -> Document:
-    """Return the patch of the metadata. Two changes hold only for the resource version that was read.
+    """Return the patch of the metadata.
 
-    A change of finalizers: the patch replaces the whole list, and another controller may have changed it since. A patch
-    after which kube-vip ignores the Service: kube-vip would not withdraw an address that another client wrote since.
+    A change of finalizers holds only for the version that was read: it replaces the whole list.
     """
     meta = service.metadata
     metadata = cast("Document", {})
-    annotations = complete(_differing(meta.annotations, fields.annotations), fields.annotations)
-    if makes_ignored(annotations):
-        metadata["resourceVersion"] = meta.resource_version
+    annotations = _differing(meta.annotations, fields.annotations)
     if annotations:
         metadata["annotations"] = annotations
     labels = _differing(meta.labels, fields.labels)

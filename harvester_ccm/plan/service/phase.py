@@ -65,9 +65,6 @@ class Phase(StrEnum):
     ADDRESS_IN_USE = "AddressInUse"
     """The Service has got an address that a Node, an API server or the cluster itself has. Ends: when that gives it up,
     or with another address. User: AddressInUse."""
-    WITHOUT_BACKENDS = "WithoutBackends"
-    """Harvester announces the address, and no node may get traffic. Ends: when one may, and the time for its first
-    health checks begins. User: BackendsUnhealthy."""
     ANNOUNCED_BY_HARVESTER = "AnnouncedByHarvester"
     """Harvester announces the address and forwards to the nodes. Ends: with a change of the Service, or with the loss
     of the load balancer. User: Ready, or BackendsUnhealthy."""
@@ -145,8 +142,7 @@ def _phase_with(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Phase
     if snapshot.holders_of_new.keys() - snapshot.primary_allocated:
         return Phase.ADDRESS_IN_USE
     if load_balancer.spec.workload_type == "vm":
-        announced = Phase.WITHOUT_BACKENDS if snapshot.backends == () else Phase.ANNOUNCED_BY_HARVESTER
-        return announced if load_balancer.address else Phase.PENDING
+        return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING
     if not load_balancer.allocated_ip:
         return Phase.PENDING
     return Phase.OTHER_NETWORK if is_withheld(snapshot) else Phase.ANNOUNCED_BY_KUBE_VIP

@@ -64,7 +64,6 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
     Phase.NEW: plan_new,
     Phase.OLD_TERMINATING: plan_old_terminating,
     Phase.ADDRESS_IN_USE: plan_address_in_use,
-    Phase.WITHOUT_BACKENDS: plan_announced_by_harvester,
     Phase.ANNOUNCED_BY_HARVESTER: plan_announced_by_harvester,
     Phase.PENDING: plan_pending,
     Phase.OTHER_NETWORK: plan_other_network,
@@ -78,13 +77,7 @@ _NOT_ALONE: Final = frozenset(
 )
 """Phases of a Service that has no load balancer of its own, or whose own one is not known or not wanted."""
 _PRESENT: Final = frozenset(
-    {
-        Phase.PENDING,
-        Phase.OTHER_NETWORK,
-        Phase.ANNOUNCED_BY_KUBE_VIP,
-        Phase.ANNOUNCED_BY_HARVESTER,
-        Phase.WITHOUT_BACKENDS,
-    }
+    {Phase.PENDING, Phase.OTHER_NETWORK, Phase.ANNOUNCED_BY_KUBE_VIP, Phase.ANNOUNCED_BY_HARVESTER}
 )
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 

@@ -127,9 +127,10 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, *, is_o
     """
     wanted_class = service.spec.load_balancer_class
     if has_other_class(service):
+        without_class = "" if cluster.class_only else "without that class, or "
         return (
             f"spec.loadBalancerClass is {wanted_class!r}, which another controller has to serve. To have it served by "
-            f"Harvester, create the Service again {_without_class(cluster)}with {_OUR_CLASS}"
+            f"Harvester, create the Service again {without_class}with {_OUR_CLASS}"
         )
     if is_owned or wanted_class is not None:
         return ""
@@ -141,11 +142,6 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, *, is_o
         f"Service again with {_OUR_CLASS}"
     )
     return f"{mark} {remedy}" if mark else ""
-
-
-def _without_class(cluster: ClusterIdentity) -> str:
-    """Return the words for a Service without a class, if such a Service is served."""
-    return "" if cluster.class_only else "without that class, or "
 
 
 def _foreign_mark(service: Service) -> str:

@@ -126,9 +126,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """What else has an address that the Service has got and that is not published yet, in a sentence."""
     shows_held_address: bool = False
     """Whether kube-vip can read an address on it that a Node, an API server or the cluster has, or a host name."""
-    others_with_address: Mapping[str, str] = field(default_factory=dict)
-    """Who gets the requested address before this Service if the history of the pool names its load balancer: Services
-    that show the address, and load balancers that wait for one, by the name of the load balancer."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
@@ -234,11 +231,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return is_delegated and self.request.ipam is not Ipam.DHCP
 
     @property
-    def shown_address(self) -> str:
-        """The first address in the status; empty without one."""
-        return self.service.addresses[0] if self.service.addresses else ""
-
-    @property
     def leases(self) -> tuple[str, ...]:
         """The addresses that kube-vip has leased by DHCP for the Service."""
         load_balancer = self.match.load_balancer
@@ -302,10 +294,9 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         other_load_balancers=_other_load_balancers(store, seen, load_balancers, request.address),
         pool_rights=store.pool_rights,
-        holder_of_requested=_holder_of(store, requested),
+        holder_of_requested=_holder_of(store, requested) or _other_service_with(store, requested, key),
         holders_of_new=_holders_of_new(store, seen, record, match.given | primary_allocated),
         shows_held_address=_shows_held_address(store, seen, match.given | primary_allocated),
-        others_with_address=_others_with_address(store, service, cluster, requested),
         primary=primary,
         primary_allocated=primary_allocated,
         primary_served=primary_served,
@@ -398,20 +389,15 @@ def _holder_of(store: ServiceStore, address: str) -> str:
     return ""
 
 
-def _others_with_address(
-    store: ServiceStore, service: Service, cluster: ClusterIdentity, address: str
-) -> Mapping[str, str]:
-    if not address:
-        return {}
-    others: dict[str, str] = {}
-    for load_balancer in store.load_balancers.all():
-        meta = load_balancer.metadata
-        if not load_balancer.allocated_ip and not meta.deleting:
-            others[meta.name] = f"load balancer {meta.name} in Harvester"
-    for other in store.services.by_index(BY_ADDRESS, address):
-        if other.metadata.key != service.metadata.key and not other.metadata.deleting:
-            others[name_for(other, cluster)] = f"Service {other.metadata.key}"
-    return others
+def _other_service_with(store: ServiceStore, address: str, key: str) -> str:
+    """Return another Service than ``key`` that shows an address, in a sentence.
+
+    Harvester may have lost its load balancer, which is created again and gets the address again.
+    """
+    for service in store.services.by_index(BY_ADDRESS, address):
+        if service.metadata.key != key and not service.metadata.deleting:
+            return f"Service {service.metadata.key} has it"
+    return ""
 
 
 def addresses_read(seen: Seen) -> frozenset[str]:

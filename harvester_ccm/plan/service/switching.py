@@ -92,7 +92,7 @@ def _is_shared(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
     held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
     for secondary in managed_secondaries(snapshot):
         seen = read_seen(secondary)
-        if seen.may_announce and not held.isdisjoint(seen.status):
+        if seen.read_address and not held.isdisjoint(seen.status):
             return True
     return False
 

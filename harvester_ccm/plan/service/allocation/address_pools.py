@@ -6,7 +6,6 @@ when the history is written: an entry for an address that it cannot allocate kee
 """
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum, auto
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Self
 from urllib.parse import urlsplit
@@ -90,41 +89,16 @@ class RefusedSeed(Struct, frozen=True):
     """What Harvester said."""
 
 
-class Standing(StrEnum):
-    """What a pool says about an address that a load balancer, which does not exist yet, is to get."""
+def can_allocate(pool: IPPool, address: str) -> bool:
+    """Return whether Harvester can allocate an IPv4 address of a pool, if it is free.
 
-    ABSENT = auto()
-    """There is no such pool, or Harvester cannot allocate any address of it."""
-    DECIDED = auto()
-    """The pool names an address for the load balancer, perhaps another one: that is what the load balancer gets."""
-    IN_USE = auto()
-    """Another load balancer has the address."""
-    OUTSIDE = auto()
-    """Harvester never allocates the address: it is in no range, or the gateway, the network or the broadcast address
-    of a subnet."""
-    FREE = auto()
-
-
-def standing_of(observed: ObservedPool, address: str, owner: str) -> Standing:
-    """Return what a pool says about an address (IPv4) for the load balancer ``owner`` (``namespace/name``)."""
-    pool = observed.pool
-    if pool is None:
-        return Standing.ABSENT
-    if owner in pool.allocated.values() or owner in pool.history.values():
-        return Standing.DECIDED
-    if not pool.is_usable:
-        return Standing.ABSENT
-    if address in pool.allocated:
-        return Standing.IN_USE
-    return Standing.FREE if _has(pool, IPv4Address(address)) else Standing.OUTSIDE
-
-
-def _has(pool: IPPool, address: IPv4Address) -> bool:
-    """Return whether Harvester can allocate the address, if it is free."""
+    It cannot if the address is in no range, or is the gateway, the network or the broadcast address of a subnet.
+    """
+    wanted = IPv4Address(address)
     spans = list(_spans(pool))
-    if any(address in span.reserved for span in spans):
+    if any(wanted in span.reserved for span in spans):
         return False
-    return any(span.first <= address <= span.last for span in spans)
+    return any(span.first <= wanted <= span.last for span in spans)
 
 
 def ranges_text(pool: IPPool) -> list[str]:

@@ -48,39 +48,25 @@ def is_withheld(snapshot: ServiceSnapshot) -> bool:
     return chosen_network(snapshot, load_balancer) is ChosenNetwork.OTHER
 
 
-def withheld(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage:
-    """Return the Warning about a new address that is not announced because of its network."""
-    requested = network_of(load_balancer, snapshot.request.network)
-    stored = load_balancer.metadata.annotation(LB_SELECT_NETWORK) or ""
-    pool = quoted(load_balancer.allocated_pool)
-    cause = (
-        f"Address {load_balancer.allocated_ip} of IP pool {pool} is not announced: Harvester chose the pool for "
-        f"network {quoted(stored)}, and the Service requests network {quoted(requested)}. Harvester before 1.9 does "
-        "not choose it by the requested network"
-    )
-    remedy = (
-        f"Name an IP pool of network {quoted(requested)} in annotation {IP_POOL}, which works in every version. That "
-        f"can be {pool}, if its addresses are reachable there"
-    )
-    return EventMessage("Warning", Reason.OTHER_NETWORK, cause, remedy)
-
-
 def network_warning(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage | None:
-    """Return the Warning about an announced address that may not be one of the requested network, or None."""
-    chosen = chosen_network(snapshot, load_balancer)
-    if chosen is ChosenNetwork.REQUESTED:
-        return None
+    """Return the Warning about an address that may not be one of the requested network, or None."""
+    is_requested = chosen_network(snapshot, load_balancer) is ChosenNetwork.REQUESTED
+    return None if is_requested else other_network(snapshot, load_balancer)
+
+
+def other_network(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage:
+    """Return the Warning about an address that Harvester did not choose by the requested network."""
     requested = quoted(network_of(load_balancer, snapshot.request.network))
-    searched = "without a network"
-    if chosen is ChosenNetwork.OTHER:
-        searched = f"for network {quoted(load_balancer.metadata.annotation(LB_SELECT_NETWORK) or '')}"
-    pool = load_balancer.allocated_pool
+    stored = load_balancer.metadata.annotation(LB_SELECT_NETWORK)
+    searched = f"for network {quoted(stored)}" if stored else "without a network"
+    pool = quoted(load_balancer.allocated_pool)
+    effect = "is not announced" if is_withheld(snapshot) else "may not be reachable there"
     cause = (
         f"The Service requests network {requested}, and Harvester searched its IP pool {searched}, as before version "
-        f"1.9: address {load_balancer.allocated_ip} of pool {quoted(pool)} may not be reachable there"
+        f"1.9: address {load_balancer.allocated_ip} of pool {pool} {effect}"
     )
     remedy = (
-        f"If it is reachable, name pool {quoted(pool)} in annotation {IP_POOL}. If not, name a pool of network "
-        f"{requested} there, delete the Service and create it again"
+        f"If it is reachable, name pool {pool} in annotation {IP_POOL}. If not, name a pool of network {requested}"
+        ", delete the Service and create it again"
     )
     return EventMessage("Warning", Reason.OTHER_NETWORK, cause, remedy)

@@ -19,11 +19,9 @@ from harvester_ccm.model.harvester import IPPool
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import (
     GRANT,
-    ObservedPool,
     PoolRights,
-    Standing,
+    can_allocate,
     ranges_text,
-    standing_of,
 )
 from harvester_ccm.plan.service.desired import SeedPool
 from harvester_ccm.plan.service.request import Ipam, Request, invalid_value
@@ -82,7 +80,7 @@ def answer_to_request(snapshot: ServiceSnapshot) -> RequestAnswer:
     observed = snapshot.pool
     if observed is None or observed.name != request.ip_pool:
         return RequestAnswer(RequestStep.READ_POOL)
-    return _by_pool(snapshot, observed)
+    return _by_pool(snapshot, observed.pool)
 
 
 def seed_of(snapshot: ServiceSnapshot) -> SeedPool:
@@ -98,50 +96,37 @@ def _owner(snapshot: ServiceSnapshot) -> str:
     return f"{snapshot.cluster.namespace}/{snapshot.match.expected_name}"
 
 
-def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> RequestAnswer:
+def _by_pool(snapshot: ServiceSnapshot, pool: IPPool | None) -> RequestAnswer:
     """Return what becomes of a request by the state of the pool."""
     request = snapshot.request
-    match standing_of(observed, request.address, _owner(snapshot)):
-        case Standing.DECIDED:
-            return _CREATE
-        case Standing.ABSENT:
-            return RequestAnswer(RequestStep.WAIT, _no_pool(request))
-        case Standing.OUTSIDE:
-            return RequestAnswer(RequestStep.WAIT, _never_free(request, observed.pool))
-        case Standing.IN_USE:
-            return RequestAnswer(RequestStep.WAIT, _in_use(request, _holder(snapshot, observed.pool)))
-        case Standing.FREE:
-            holder = _holder_of_free(snapshot, observed.pool)
-            if not holder:
-                return RequestAnswer(RequestStep.SEED)
-            return RequestAnswer(RequestStep.WAIT, _in_use(request, holder))
+    owner = _owner(snapshot)
+    if pool is None:
+        return RequestAnswer(RequestStep.WAIT, _no_pool(request))
+    if owner in pool.allocated.values() or owner in pool.history.values():
+        # The pool names an address for the load balancer, perhaps another one: that is what it gets.
+        return _CREATE
+    if not pool.is_usable:
+        return RequestAnswer(RequestStep.WAIT, _no_pool(request))
+    holder = _holder(snapshot, pool)
+    if holder:
+        return RequestAnswer(RequestStep.WAIT, _in_use(request, holder))
+    if not can_allocate(pool, request.address):
+        return RequestAnswer(RequestStep.WAIT, _never_free(request, pool))
+    return RequestAnswer(RequestStep.SEED)
 
 
-def _holder(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
-    """Return which load balancer has the address. Those of other namespaces are no business of this cluster."""
-    owner = pool.allocated.get(snapshot.request.address, "") if pool is not None else ""
-    namespace, _, name = owner.partition("/")
-    if namespace != snapshot.cluster.namespace:
-        return "a load balancer of another namespace in Harvester has it"
-    return f"load balancer {name} in Harvester has it"
-
-
-def _holder_of_free(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
-    """Return who has an address that is free in the pool; empty if nobody has.
-
-    Harvester can lose the record of an address that a load balancer uses. A Service whose load balancer is being
-    replaced, or was lost, gets its own address again. A load balancer without an address can be about to get the
-    address that was requested for it.
-    """
+def _holder(snapshot: ServiceSnapshot, pool: IPPool) -> str:
+    """Return which load balancer has the address; empty if none has. Harvester can lose the record of one in use."""
     address = snapshot.request.address
     for load_balancer in snapshot.allocated_to_others(address):
         return f"load balancer {load_balancer.metadata.name} in Harvester has it"
-    owner = pool.history.get(address, "") if pool is not None else ""
-    namespace, _, name = owner.partition("/")
-    other = snapshot.others_with_address.get(name, "")
-    if other and namespace == snapshot.cluster.namespace:
-        return f"{other} has it, or gets it next"
-    return ""
+    if address not in pool.allocated:
+        return ""
+    namespace, _, name = pool.allocated[address].partition("/")
+    if namespace != snapshot.cluster.namespace:
+        # Load balancers of other namespaces are no business of this cluster.
+        return "a load balancer of another namespace in Harvester has it"
+    return f"load balancer {name} in Harvester has it"
 
 
 def _in_use(request: Request, holder: str) -> EventMessage:
@@ -159,9 +144,9 @@ def _no_pool(request: Request) -> EventMessage:
     return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy)
 
 
-def _never_free(request: Request, pool: IPPool | None) -> EventMessage:
+def _never_free(request: Request, pool: IPPool) -> EventMessage:
     """Return the Warning about an address that Harvester never allocates of this pool."""
-    ranges = abbreviate(ranges_text(pool)) if pool is not None else ""
+    ranges = abbreviate(ranges_text(pool))
     expected = (
         f"an address of IP pool {quoted(request.ip_pool)} ({ranges or 'it has no range'}), and not the gateway, the "
         f"network or the broadcast address. Change it, or name another pool in annotation {names.IP_POOL}"

@@ -5,11 +5,24 @@ from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
+from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.load_balancer.specification import has_moved
 from harvester_ccm.plan.service.messages import record_entry_command
 from harvester_ccm.plan.service.ownership.owner import Mark, allocated_addresses, mark_of, service_key
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+
+
+def address_events(
+    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str
+) -> tuple[EventMessage | None, ...]:
+    """Return the Events about the address of a Service."""
+    return (
+        not_as_requested(snapshot, address),
+        _restored(snapshot, address),
+        address_event(snapshot, load_balancer, address),
+        allocated_twice(snapshot, load_balancer),
+    )
 
 
 def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
@@ -48,6 +61,21 @@ def _is_recreated(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
     """Return whether the load balancer is new although the Service has its address already."""
     is_known = address in {load_balancer.address, snapshot.seen.address_annotation}
     return not is_known or load_balancer.metadata.annotation(names.LB_UPDATE_AFTER_CREATE) is not None
+
+
+def _restored(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
+    """Return the Warning for an address annotation that another client changed on a published Service, or None."""
+    record = snapshot.record
+    address_annotation = snapshot.seen.address_annotation
+    if record is None or not record.is_published or address_annotation in {None, "", record.address}:
+        return None
+    cause = f"was changed to {address_annotation!r} and is restored to {address}, the address from Harvester"
+    remedy = (
+        "Remove it from the manifest. A new Service requests an address with spec.loadBalancerIP, and names its IP "
+        f"pool in annotation {names.IP_POOL}"
+    )
+    place = f"Annotation {ADDRESS_ANNOTATION}"
+    return EventMessage("Warning", Reason.ANNOTATION_RESTORED, cause, remedy, place=place)
 
 
 def not_as_requested(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
@@ -108,7 +136,7 @@ def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
 
     With DHCP there is none: the plan itself clears an address that is not the lease.
     """
-    address = snapshot.shown_address
+    address = next(iter(snapshot.service.addresses), "")
     allocated = allocated_addresses(snapshot.match.own_load_balancers)
     if not address or address in allocated or names.DHCP_ADDRESS in allocated:
         return None

@@ -4,18 +4,12 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, Reason
-from harvester_ccm.plan.service.allocation.chosen_network import network_warning, withheld
+from harvester_ccm.names import DHCP_ADDRESS, Reason
+from harvester_ccm.plan.service.allocation.chosen_network import network_warning, other_network
 from harvester_ccm.plan.service.allocation.deletion import deletion_write
-from harvester_ccm.plan.service.announcing.address_events import (
-    address_event,
-    allocated_twice,
-    has_older_twin,
-    not_as_requested,
-)
+from harvester_ccm.plan.service.announcing.address_events import address_events, allocated_twice, has_older_twin
 from harvester_ccm.plan.service.announcing.device import device_for
 from harvester_ccm.plan.service.announcing.dhcp_lease import plan_without_lease, with_lease
-from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import HOLD, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.load_balancer.specification import is_for_other_request, load_balancer_change
@@ -37,7 +31,7 @@ def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
         return _plan_pool(snapshot, load_balancer, wish).with_events(*warnings)
     if leases:
         desired = with_lease(snapshot, load_balancer, wish, leases)
-        return desired.with_events(device.warning, *_address_events(snapshot, load_balancer, leases[0]))
+        return desired.with_events(device.warning, *address_events(snapshot, load_balancer, leases[0]))
     return plan_without_lease(snapshot, load_balancer, wish).with_events(device.warning)
 
 
@@ -52,7 +46,7 @@ def _plan_device_unknown(snapshot: ServiceSnapshot, warning: EventMessage | None
 def plan_other_network(snapshot: ServiceSnapshot) -> Desired:
     """Announce nothing. When the Service names a pool or requests another network, it gets another load balancer."""
     load_balancer = snapshot.load_balancer
-    desired = _held(snapshot, not_ready(withheld(snapshot, load_balancer), snapshot))
+    desired = _held(snapshot, not_ready(other_network(snapshot, load_balancer), snapshot))
     if not is_for_other_request(load_balancer, snapshot):
         return desired
     return replace(desired, verdict=waits_for(Reason.REPLACEMENT_PENDING), write=deletion_write(load_balancer))
@@ -78,31 +72,5 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wis
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, snapshot.service),
         write=load_balancer_change(load_balancer, snapshot, address=address),
-        events=(*_address_events(snapshot, load_balancer, address), conflict),
+        events=address_events(snapshot, load_balancer, address),
     )
-
-
-def _address_events(
-    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str
-) -> tuple[EventMessage | None, ...]:
-    """Return the Events about the address."""
-    return (
-        not_as_requested(snapshot, address),
-        _restored(snapshot, address),
-        address_event(snapshot, load_balancer, address),
-    )
-
-
-def _restored(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
-    """Return the Warning for an address annotation that another client changed on a published Service, or None."""
-    record = snapshot.record
-    address_annotation = snapshot.seen.address_annotation
-    if record is None or not record.is_published or address_annotation in {None, "", record.address}:
-        return None
-    cause = f"was changed to {address_annotation!r} and is restored to {address}, the address from Harvester"
-    remedy = (
-        "Remove it from the manifest. A new Service requests an address with spec.loadBalancerIP, and names its IP "
-        f"pool in annotation {IP_POOL}"
-    )
-    place = f"Annotation {ADDRESS_ANNOTATION}"
-    return EventMessage("Warning", Reason.ANNOTATION_RESTORED, cause, remedy, place=place)

@@ -57,7 +57,7 @@ def slice_to_touch(slices: Iterable[EndpointSlice], service: Service, node: str)
     on_node = [candidate for candidate in candidates if any(endpoint.node_name == node for endpoint in candidate[1])]
     if is_local(service) and on_node:
         candidates = on_node
-    return min((candidate[0] for candidate in candidates), key=_name, default=None)
+    return min((candidate[0] for candidate in candidates), key=lambda candidate: candidate.metadata.name, default=None)
 
 
 def is_local(service: Service) -> bool:
@@ -71,7 +71,3 @@ def _counted(endpoint_slice: EndpointSlice, service: Service) -> list[Endpoint]:
     if not is_local(service):
         return endpoints
     return [endpoint for endpoint in endpoints if endpoint.is_serving]
-
-
-def _name(endpoint_slice: EndpointSlice) -> str:
-    return endpoint_slice.metadata.name

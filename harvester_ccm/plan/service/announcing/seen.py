@@ -73,11 +73,6 @@ class Seen(Struct, frozen=True):
         return self.address_annotation == NO_ADDRESS
 
     @property
-    def may_announce(self) -> bool:
-        """Whether kube-vip may announce an address now."""
-        return bool(self.read_address)
-
-    @property
     def is_untouched(self) -> bool:
         """Whether nothing shows that kube-vip has ever had an address of the Service."""
         return not (self.address_annotation or self.specified or self.status or self.node)

@@ -164,7 +164,8 @@ def _hold_without_record(seen: Seen, wish: Wish) -> Next:
 
     On any other, kube-vip may be about to announce what it has read before: it gets time for the withdrawal.
     """
-    if is_ignored_by_user(seen, None):
+    if seen.ignored and not seen.is_held:
+        # A user, and not this controller, makes kube-vip ignore the Service.
         return Next(Progress.IGNORED, has_receipt=bool(seen.node))
     is_new = seen.is_untouched and seen.address_annotation is None and not wish.had_address
     is_delegated = seen.is_held and bool(wish.address)
@@ -447,29 +448,6 @@ def _seconds_to_touch(touches: int) -> float:
 def _with_record(step: Next, record: Record) -> Next:
     """Return a step that writes the record."""
     return replace(step, annotations={**step.annotations, names.ANNOUNCED_AS: written_record(record)})
-
-
-def is_ignored_by_user(seen: Seen, record: Record | None) -> bool:
-    """Return whether a user, and not this controller, makes kube-vip ignore the Service."""
-    if not seen.ignored or seen.is_held:
-        return False
-    return record is None or record.is_published
-
-
-def complete(differing: Annotations, wanted: Annotations) -> Annotations:
-    """Return the annotations of a patch: those that differ, and ``ignore`` if kube-vip must not ignore a withdrawal.
-
-    Another client may have set ``ignore`` since the Service was read. kube-vip would not withdraw the address then.
-    """
-    is_withdrawal = differing.get(names.KUBE_VIP_ADDRESSES) == NO_ADDRESS
-    if is_withdrawal and wanted.get(names.KUBE_VIP_IGNORE) is None:
-        return {**differing, names.KUBE_VIP_IGNORE: None}
-    return differing
-
-
-def makes_ignored(annotations: Annotations) -> bool:
-    """Return whether kube-vip ignores the Service after a patch with these annotations."""
-    return annotations.get(names.KUBE_VIP_IGNORE) == "true"
 
 
 def leases_of(seen: Seen, record: Record | None, *, recorded: str) -> tuple[str, ...]:

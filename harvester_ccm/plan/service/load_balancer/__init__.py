@@ -10,5 +10,5 @@ A load balancer is compared by its desired fields alone. Fields that another cli
 a write contains the whole object as it was read. A field that Harvester did not store as it was sent, and listeners
 that it rejected, are remembered in ``ServiceState`` and not sent again.
 
-To add a field: to ``kept_fields`` if it must always have its value, else to ``new_load_balancer``.
+A new field belongs to ``new_load_balancer``, and also to ``load_balancer_change`` if it must always have its value.
 """

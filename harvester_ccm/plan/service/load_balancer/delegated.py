@@ -6,12 +6,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
 from harvester_ccm.plan.service.allocation.state import Stage
-from harvester_ccm.plan.service.announcing.address_events import (
-    address_event,
-    allocated_twice,
-    has_older_twin,
-    not_as_requested,
-)
+from harvester_ccm.plan.service.announcing.address_events import address_events, allocated_twice, has_older_twin
 from harvester_ccm.plan.service.announcing.sequence import Annotations, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
@@ -51,17 +46,8 @@ def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, service),
         write=load_balancer_change(load_balancer, snapshot, annotations=removed),
-        events=_events(snapshot, load_balancer),
+        events=address_events(snapshot, load_balancer, address),
         look_again_after=min(timers, default=None),
-    )
-
-
-def _events(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[EventMessage | None, ...]:
-    """Return the Events about the address."""
-    return (
-        not_as_requested(snapshot, load_balancer.address),
-        address_event(snapshot, load_balancer, load_balancer.address),
-        allocated_twice(snapshot, load_balancer),
     )
 
 

@@ -1,7 +1,7 @@
 """The LoadBalancer object of a Service: what it must contain, and the changes that an existing one needs.
 
-``kept_fields`` are the same for a new load balancer and for an existing one: labels, the owner annotations, the cluster
-annotation, the management network, and of a VM load balancer listeners, backends and health check.
+The same for a new load balancer and for an existing one: labels, the owner annotations, the cluster annotation, the
+management network, and of a VM load balancer listeners, backends and health check.
 
 Set only at creation: ``ipam`` and the annotations that select a pool (Harvester's webhook overwrites namespace and
 project with every write, so a comparison would never end). Fixed once there is an address: the pool and the network.
@@ -11,8 +11,6 @@ stay as they were read.
 
 from collections.abc import Mapping
 from typing import cast
-
-from msgspec import Struct, field
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
@@ -24,20 +22,8 @@ from harvester_ccm.plan.service.request import Ipam, Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 
-class Fields(Struct, frozen=True):
-    """Fields of a load balancer; None as a value means absent."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str | None] = field(default_factory=dict)
-    spec: Mapping[str, object] = field(default_factory=dict)
-    status: Mapping[str, object] = field(default_factory=dict)
-
-
-def kept_fields(service: Service, cluster: ClusterIdentity, vm_spec: Document) -> Fields:
-    """Return the fields that a load balancer of the Service always has.
-
-    ``vm_spec`` has the fields of a VM load balancer, and is empty for a cluster one.
-    """
+def kept_annotations(service: Service, cluster: ClusterIdentity) -> dict[str, str | None]:
+    """Return the annotations that a load balancer of the Service always has; None as a value means absent."""
     annotations: dict[str, str | None] = {
         names.LB_SELECT_CLUSTER: cluster.name,
         names.LB_MANAGEMENT_NETWORK: cluster.management_network or None,
@@ -45,7 +31,7 @@ def kept_fields(service: Service, cluster: ClusterIdentity, vm_spec: Document) -
     }
     if cluster.uid:
         annotations[names.LB_OWNER] = cluster.uid
-    return Fields(load_balancer_labels(service, cluster), annotations, vm_spec)
+    return annotations
 
 
 def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str, str]:
@@ -64,7 +50,6 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
     which may conflict with others and is a third of its writes, of which it has five a second. The finalizer does not
     show that Harvester has recorded an address then.
     """
-    kept = kept_fields(service, cluster, vm_spec)
     annotations: dict[str, str | None] = {
         names.LB_SELECT_NETWORK: request.network,
         names.LB_REQUESTED_NETWORK: request.network_as_written,
@@ -75,14 +60,14 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
         # name, the garbage collector of Harvester may still delete its two objects, after Harvester has taken them over
         # for the new load balancer. A write some seconds later makes Harvester create them again.
         names.LB_UPDATE_AFTER_CREATE: "true" if vm_spec else None,
-        **kept.annotations,
+        **kept_annotations(service, cluster),
     }
     spec = {
         "description": request.description or _default_description(service, cluster),
         "workloadType": "vm" if vm_spec else "cluster",
         "ipam": str(request.ipam),
         "ipPool": request.ip_pool if request.ipam is Ipam.POOL else "",
-        **kept.spec,
+        **vm_spec,
     }
     return {
         "apiVersion": LOAD_BALANCERS.api_version,
@@ -90,7 +75,7 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
         "metadata": {
             "name": name_for(service, cluster),
             "namespace": cluster.namespace,
-            "labels": dict(kept.labels),
+            "labels": load_balancer_labels(service, cluster),
             "annotations": {key: value for key, value in annotations.items() if value is not None},
             "finalizers": [names.LB_CONTROLLER_FINALIZER],
         },
@@ -115,24 +100,30 @@ def load_balancer_change(
     ``address`` is the address in use; if it is empty, the present one stays. ``annotations`` are desired in addition to
     those of every load balancer.
     """
-    vm_spec: Document = {}
+    service, cluster = snapshot.service, snapshot.cluster
+    spec = _named_pool(current, snapshot)
     if current.spec.workload_type == "vm":
-        vm_spec = vm_spec_of(snapshot)
-    kept = kept_fields(snapshot.service, snapshot.cluster, vm_spec)
-    spec = {**kept.spec, **_named_pool(current, snapshot)}
-    description = _description(current, snapshot)
-    wanted_annotations = {**kept.annotations, **description.annotations, **(annotations or {})}
+        spec.update(vm_spec_of(snapshot))
+    wanted = {**kept_annotations(service, cluster), **(annotations or {})}
+    # The description follows its annotation. One that a user wrote in Harvester, or another provider, stays.
+    if snapshot.request.description:
+        wanted[names.LB_DESCRIPTION] = "true"
+        spec["description"] = snapshot.request.description
+    elif current.metadata.annotation(names.LB_DESCRIPTION) is not None:
+        wanted[names.LB_DESCRIPTION] = None
+        spec["description"] = _default_description(service, cluster)
     if not searches_elsewhere(current, snapshot):
-        wanted_annotations.setdefault(names.LB_RECONCILE, None)
+        wanted.setdefault(names.LB_RECONCILE, None)
     meta = current.metadata
     status = {}
     if address and address != current.address:
         status["address"] = address
+    labels = load_balancer_labels(service, cluster)
     change = ChangeLoadBalancer(
         meta.name,
-        labels={key: value for key, value in kept.labels.items() if meta.label(key) != value},
-        annotations={key: value for key, value in wanted_annotations.items() if meta.annotation(key) != value},
-        spec=_spec_difference(current, {**spec, **description.spec}, snapshot),
+        labels={key: value for key, value in labels.items() if meta.label(key) != value},
+        annotations={key: value for key, value in wanted.items() if meta.annotation(key) != value},
+        spec=_spec_difference(current, spec, snapshot),
         status=status,
     )
     return None if change == ChangeLoadBalancer(meta.name) else change
@@ -158,20 +149,6 @@ def has_moved(current: LoadBalancer) -> bool:
     is_open = spec.ipam == "pool" and not spec.ip_pool
     is_other = current.address not in {"", current.allocated_ip}
     return bool(current.allocated_ip) and is_other and is_open and spec.workload_type == "cluster"
-
-
-def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:
-    """Return the fields of the description, which follows its annotation; without it, the default is written again.
-
-    A description that a user wrote in Harvester, or another provider, stays.
-    """
-    description = snapshot.request.description
-    if description:
-        return Fields(annotations={names.LB_DESCRIPTION: "true"}, spec={"description": description})
-    if current.metadata.annotation(names.LB_DESCRIPTION) is None:
-        return Fields()
-    default = _default_description(snapshot.service, snapshot.cluster)
-    return Fields(annotations={names.LB_DESCRIPTION: None}, spec={"description": default})
 
 
 def _spec_difference(

@@ -164,7 +164,7 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
         return waiting
     # kube-vip goes on announcing an address that it reads; an address that Harvester announced for the primary is
     # announced by nobody.
-    verdict = replace(waiting.verdict, changes_condition=not snapshot.seen.may_announce)
+    verdict = replace(waiting.verdict, changes_condition=not snapshot.seen.read_address)
     return Waiting(verdict, waiting.look_again_after)
 
 

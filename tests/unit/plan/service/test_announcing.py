@@ -34,8 +34,6 @@ from harvester_ccm.plan.service.announcing.sequence import (
     Progress,
     Timers,
     Wish,
-    complete,
-    is_ignored_by_user,
     leases_of,
     next_step,
 )
@@ -379,7 +377,7 @@ class Cluster:
         if not changed and status == self.seen.status:
             return False
         self.patches.append(changed)
-        self.seen = _with_annotations(replace(self.seen, status=status), complete(changed, step.annotations))
+        self.seen = _with_annotations(replace(self.seen, status=status), changed)
         if ANNOUNCED_AS in changed:
             text = changed[ANNOUNCED_AS]
             self.record = msgspec.json.decode(text, type=Record) if text else None
@@ -468,7 +466,8 @@ MAX_PATCHES: Final = 8
 
 def is_users_ignore(situation: Situation) -> bool:
     """Return whether a user has kube-vip ignore the Service."""
-    return is_ignored_by_user(situation.seen, situation.record)
+    seen, record = situation.seen, situation.record
+    return seen.ignored and not seen.is_held and (record is None or record.is_published)
 
 
 @given(SITUATIONS, st.booleans())
@@ -691,11 +690,3 @@ def test_leases(
     entries = {"ingress": [{"ip": address} for address in status]}
     seen = read_seen(service(annotations={KUBE_VIP_LEASE: noted}, status=entries))
     assert leases_of(seen, record, recorded=copied) == expected
-
-
-def test_withdrawal_removes_an_ignore_that_another_client_may_have_set_meanwhile() -> None:
-    wanted = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
-    assert complete({KUBE_VIP_ADDRESSES: ""}, wanted) == wanted
-    held = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
-    assert complete({KUBE_VIP_ADDRESSES: ""}, held) == {KUBE_VIP_ADDRESSES: ""}
-    assert complete({KUBE_VIP_ADDRESSES: ADDRESS}, {KUBE_VIP_ADDRESSES: ADDRESS}) == {KUBE_VIP_ADDRESSES: ADDRESS}

@@ -131,13 +131,6 @@ def test_condition_has_a_problem_of_harvester_whose_effect_is_not_known(message:
     assert (condition.status, condition.message) == ("True", f"The load balancer has address {ADDRESS}{text}")
 
 
-def test_first_checks_begin_again_when_nodes_get_traffic_again() -> None:
-    without = plan(HOSTED, VM_LOAD_BALANCER, backends=()).phase
-    assert messages(plan(HOSTED, UNHEALTHY, waited=600.0, waited_in=without)) == []
-    lasting = plan(HOSTED, UNHEALTHY, waited=600.0, waited_in=plan(HOSTED, UNHEALTHY).phase)
-    assert len(messages(lasting)) == 1
-
-
 def test_service_without_a_node_says_what_excludes_nodes() -> None:
     (message,) = messages(plan(HOSTED, VM_LOAD_BALANCER, backends=()))
     assert EXCLUDE_NODE_LABEL in message

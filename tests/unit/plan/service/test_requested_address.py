@@ -16,6 +16,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
+from harvester_ccm.plan.service.allocation.requested_address import RequestStep, answer_to_request
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
@@ -193,12 +194,22 @@ def test_address_that_the_pool_has_lost_is_in_use() -> None:
     assert "load balancer other in Harvester has it" in warning(PREPARED, other_load_balancers=(holder,), **facts())
 
 
-def test_address_of_a_service_whose_load_balancer_is_replaced_is_in_use() -> None:
-    others = {"others_with_address": {"others-lb": "Service shop/other"}}
-    text = warning(PREPARED, **facts(allocatedHistory={WANTED: "vms/others-lb"}), **others)
-    assert "Service shop/other has it, or gets it next" in text
-    made = plan(PREPARED, **facts(allocatedHistory={WANTED: "another/others-lb"}), **others)
-    assert short_write(made.write) == SEED, "of another namespace"
+POOLS: dict[str, tuple[dict[str, Any], RequestStep]] = {
+    "nobody has it": ({}, RequestStep.SEED),
+    "another load balancer has it": ({"allocated": {WANTED: "vms/other"}}, RequestStep.WAIT),
+    "another load balancer had it": ({"allocatedHistory": {WANTED: "vms/other"}}, RequestStep.SEED),
+    "requested": ({"allocatedHistory": {WANTED: OWNER}}, RequestStep.CREATE),
+    "it had another one": ({"allocatedHistory": {"10.0.0.30": OWNER}}, RequestStep.CREATE),
+    "it has another one": ({"allocated": {"10.0.0.30": OWNER}}, RequestStep.CREATE),
+    "it has it": ({"allocated": {WANTED: OWNER}}, RequestStep.CREATE),
+    "not ready": ({"conditions": [{"type": "Ready", "status": "False"}]}, RequestStep.WAIT),
+    "ready": ({"conditions": [{"type": "Ready", "status": "True"}]}, RequestStep.SEED),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), POOLS.values(), ids=POOLS)
+def test_state_of_the_pool_decides(status: dict[str, Any], expected: RequestStep) -> None:
+    assert answer_to_request(snapshot_of(PREPARED, **facts(**status))).step is expected
 
 
 def test_message_about_an_address_that_the_pool_never_has() -> None:

@@ -34,7 +34,6 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.announcing.record import Step
-from harvester_ccm.plan.service.ownership.owner import name_for
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck, check_harvester
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices
@@ -290,28 +289,22 @@ def test_address_of_an_api_server_that_a_service_shows_is_held() -> None:
     assert observe(store, API, CLUSTER).shows_held_address
 
 
-def test_others_with_the_requested_address() -> None:
+def test_another_service_that_shows_the_requested_address_has_it() -> None:
     other, leaving = served("api", uid=OTHER_UID), served("old", uid="old", deleting=True)
     holder = load_balancer("holder", uid="holder", ip=ADDRESS, pool="lan")
-    snapshot = observe(permitted(listed_store([REQUESTED, other, leaving], (holder,), None)), REQUESTED, CLUSTER)
-    assert dict(snapshot.others_with_address) == {name_for(other, CLUSTER): "Service shop/api"}
+    snapshot = observe(permitted(listed_store([REQUESTED, leaving, other], (holder,), None)), REQUESTED, CLUSTER)
+    assert snapshot.holder_of_requested == "Service shop/api has it"
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
-
-
-def test_load_balancers_that_wait_for_an_address_may_get_the_requested_one() -> None:
-    waiting = load_balancer("waiting", uid="waiting")
-    leaving = load_balancer("leaving", uid="leaving", deleting=True)
-    store = permitted(listed_store([REQUESTED], (waiting, leaving), None))
-    expected = {"waiting": "load balancer waiting in Harvester"}
-    assert dict(observe(store, REQUESTED, CLUSTER).others_with_address) == expected
-    assert dict(observe(store, service(), CLUSTER).others_with_address) == {}
+    shows_it = replace(REQUESTED, status=served().status)
+    alone = observe(permitted(listed_store([shows_it, leaving], (), None)), shows_it, CLUSTER)
+    assert alone.holder_of_requested == ""
 
 
 def test_nothing_is_searched_for_a_request_that_is_not_permitted() -> None:
     store = listed_store([REQUESTED], (load_balancer("waiting", uid="waiting"),), None)
     store.api_servers = frozenset({ADDRESS})
     snapshot = observe(store, REQUESTED, CLUSTER)
-    assert (snapshot.holder_of_requested, dict(snapshot.others_with_address)) == ("", {})
+    assert snapshot.holder_of_requested == ""
 
 
 def test_family_of_a_service() -> None:
