@@ -20,7 +20,7 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.node.addresses import plan_addresses
-from harvester_ccm.plan.node.facts import addresses_of
+from harvester_ccm.plan.node.facts import addresses_of, read_facts
 from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import is_in_progress, read_allocation
@@ -116,7 +116,8 @@ def _addresses_of(text: str) -> object:
     }
     vmi = INSTANCES.decode(msgspec.json.encode(instance))
     list(addresses_of(node, vmi))
-    return plan_addresses(node, vmi, settings=_NODE_SETTINGS, virtual_ips=_NoVirtualIPs(), missing_for={}, holders={})
+    facts = read_facts(node, vmi, settings=_NODE_SETTINGS, virtual_ips=_NoVirtualIPs(), missing_for={}, holders={})
+    return plan_addresses(facts)
 
 
 def _error_of(text: str) -> Any:

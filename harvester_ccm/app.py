@@ -30,7 +30,6 @@ from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
-from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.orphans import OrphanController
 from harvester_ccm.controllers.reconciler import Reconciler, Shared
 from harvester_ccm.controllers.self_report import SelfReport
@@ -307,7 +306,6 @@ class Application:
         nodes = self._settings.nodes
         caches = self._caches
         shared = Shared(caches, self._recorder, fence=self._fence)
-        node_writes = NodeWrites(self._guest, caches.nodes)
         if SERVICE_CONTROLLER in enabled:
             self.health.add("harvester-matches-cluster", self._is_our_harvester)
             yield ServiceController(shared, self._guest, self._harvester, workers=services.concurrent_syncs)
@@ -317,11 +315,11 @@ class Application:
             yield orphans
         if NODE_CONTROLLER in enabled:
             hostnames = GuestHostnames(self._harvester, caches)
-            yield NodeController(shared, node_writes, self._virtual_addresses, settings=nodes, hostnames=hostnames)
+            yield NodeController(shared, self._virtual_addresses, settings=nodes, hostnames=hostnames)
         if NODE_CONTROLLER in enabled and nodes.vmi_controller:
             yield NetworkMapping(shared, self._guest)
         if LIFECYCLE_CONTROLLER in enabled:
-            yield NodeLifecycleController(shared, node_writes, self._guest_identity, self._harvester, settings=nodes)
+            yield NodeLifecycleController(shared, self._guest_identity, self._harvester, settings=nodes)
 
     def _is_our_harvester(self) -> bool:
         return check_harvester(self._caches, self._caches.cluster) is not HarvesterCheck.MISMATCH

@@ -38,7 +38,7 @@ class AddressPools:
     async def run(self) -> None:
         """Ask for the rights at once and with each resync, until cancelled."""
         while True:
-            self._caches.set_pool_rights(await repeat(self.review, on=KubeError, failed=_log_first))
+            self._caches.set_pool_rights(await repeat(self.review, on=KubeError, what="review of permissions failed"))
             await asyncio.sleep(RESYNC_SECONDS * random.uniform(1 - RESYNC_JITTER, 1))
 
     async def review(self) -> PoolRights:
@@ -72,8 +72,3 @@ class AddressPools:
             return ObservedPool(write.pool, None)
         log.info("address requested", pool=write.pool, address=write.address, lb=write.owner)
         return ObservedPool(write.pool, pool)
-
-
-def _log_first(failures: int, error: KubeError) -> None:
-    if failures == 1:
-        log.warning("review of permissions failed", error=str(error))

@@ -2,36 +2,27 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
-from harvester_ccm.kube.errors import NotServed
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.announcing.seen import receipt_node
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
-from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.sharing.ranking import Rankings
 from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 
 _MAPPING: Final = f"metadata.name={NAD_MAPPING_NAME}"
 
 log = structlog.get_logger(__name__)
-
-
-class BackendsCallback(Protocol):
-    """Called after the nodes that may get traffic have changed."""
-
-    def __call__(self, *, is_first: bool) -> None:
-        """``is_first`` tells that they were not known before."""
 
 
 class Caches:
@@ -46,7 +37,7 @@ class Caches:
         self.nodes = Informer(guest, NODES, indexes=NODE_INDEXES)
         self.config_maps = Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=_MAPPING)
         """Holds the ConfigMap that maps networks to devices, and no other one."""
-        self.load_balancers = _load_balancers(harvester, namespace)
+        self.load_balancers = Informer(harvester, LOAD_BALANCERS, namespace=namespace, indexes=LOAD_BALANCER_INDEXES)
         self.vms = Informer(harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES)
         self.vmis = Informer(harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES)
         self.rankings = Rankings(self.services, cluster)
@@ -62,8 +53,8 @@ class Caches:
         """When kube-vip last wrote a receipt on a Service without one. A restart counts all of them again."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
-        self.on_backends: BackendsCallback = lambda *, is_first: None
-        """Called when the nodes that may get traffic are known for the first time, or have changed."""
+        self.on_backends: Callable[[], None] = lambda: None
+        """Called when the nodes that may get traffic have changed."""
         self.on_pool_rights: Callable[[], None] = lambda: None
         """Called when addresses can be requested in other IP pools than before."""
         self.services.on_change(self._record_announcement)
@@ -87,12 +78,11 @@ class Caches:
         """Determine the nodes that may get traffic. The last ones stay until the VMs are known again."""
         if not self.nodes.synced:
             return
-        before = self.backends
         backends = backends_of(self.nodes.all(), vm_names(self))
-        if backends is None or backends == before:
+        if backends is None or backends == self.backends:
             return
         self.backends = backends
-        self.on_backends(is_first=before is None)
+        self.on_backends()
 
     def set_pool_rights(self, rights: PoolRights) -> None:
         """Record in which IP pools an address can be requested."""
@@ -107,19 +97,3 @@ class Caches:
             return
         if old is None or not receipt_node(old):
             self.last_announced_at = loop_time()
-
-
-def _load_balancers(client: ApiClient, namespace: str) -> Informer[LoadBalancer]:
-    """Return the cache of Harvester's load balancers, which logs an error while Harvester does not serve them.
-
-    Harvester before 1.2 does not serve this version of the API. The informer keeps listing, so that the controller
-    continues after an upgrade.
-    """
-    informer = Informer(client, LOAD_BALANCERS, namespace=namespace, indexes=LOAD_BALANCER_INDEXES)
-
-    def report() -> None:
-        if isinstance(informer.problem, NotServed):
-            log.error("load balancer API not served", detail=harvester_unavailable(informer.problem).message)
-
-    informer.on_state(report)
-    return informer

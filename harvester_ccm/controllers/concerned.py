@@ -22,6 +22,7 @@ MAPPING_KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 """Key of the ConfigMap that maps networks to devices."""
 
 T = TypeVar("T")
+_Machine = Node | VirtualMachine | VirtualMachineInstance
 
 
 # Services
@@ -82,23 +83,14 @@ def primaries_of_load_balancer(_caches: Caches, old: LoadBalancer | None, new: L
     return {service_key(load_balancer) for load_balancer in _existing(old, new)}
 
 
-def services_with_address(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
-    """Return the Services with the address of a load balancer whose addresses have changed."""
-    return _services_by_index(caches, BY_ADDRESS, old, new)
-
-
-def services_that_wait_for_address(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
-    """Return the Services that request the address of a load balancer whose addresses have changed: it can be free."""
-    return _services_by_index(caches, BY_REQUEST, old, new)
-
-
-def _services_by_index(caches: Caches, index: str, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
-    """Return the Services that an index has for the address of a load balancer; none if that has not changed."""
+def services_of_address(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
+    """Return the Services that have or request the address of a load balancer whose addresses have changed."""
     if _addresses_of(old) == _addresses_of(new):
         return []
     keys = []
     for load_balancer in _existing(old, new):
-        services = caches.services.by_index(index, load_balancer.allocated_ip)
+        address = load_balancer.allocated_ip
+        services = (*caches.services.by_index(BY_ADDRESS, address), *caches.services.by_index(BY_REQUEST, address))
         keys += [service.metadata.key for service in services if may_be_ours(service, caches.cluster)]
     return keys
 
@@ -238,16 +230,13 @@ def _existing(*objects: T | None) -> list[T]:
     return [item for item in objects if item is not None]
 
 
-def _is_equal(
-    old: Node | VirtualMachine | VirtualMachineInstance | None,
-    new: Node | VirtualMachine | VirtualMachineInstance | None,
-) -> bool:
+def _is_equal(old: _Machine | None, new: _Machine | None) -> bool:
     """Return whether everything that a plan reads is equal: neither versions nor heartbeats."""
     if old is None or new is None:
         return False
     return _read_fields(old) == _read_fields(new)
 
 
-def _read_fields(item: Node | VirtualMachine | VirtualMachineInstance) -> tuple[object, ...]:
+def _read_fields(item: _Machine) -> tuple[object, ...]:
     meta = item.metadata
     return (item.spec, item.status, meta.uid, meta.deleting, meta.labels, meta.annotations)

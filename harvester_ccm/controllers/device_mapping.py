@@ -72,7 +72,6 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
         await self.caches.nodes.wait_synced()
 
     def keys(self) -> list[str]:
-        """Return the one ConfigMap."""
         return network_mapping(self.caches)
 
     async def observe(self, key: str) -> MappingSnapshot:
@@ -86,7 +85,6 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
         )
 
     def plan(self, snapshot: MappingSnapshot) -> MappingPlan:
-        """Return the value to write."""
         if not snapshot.is_known:
             return MappingPlan(outcome=Outcome("caches"))
         value = plan_device_mapping(snapshot.vmis, snapshot.config_map)
@@ -94,30 +92,23 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
             return MappingPlan(outcome=Outcome("permission", snapshot.denied_for))
         return MappingPlan(value)
 
-    def emit_planned(self, plan: MappingPlan, snapshot: MappingSnapshot, *, is_sent_now: bool) -> None:
-        """A plan has no Events."""
-
-    def outcome(self, plan: MappingPlan, _snapshot: MappingSnapshot) -> Outcome:
-        """Return what the ConfigMap waits for."""
+    async def settle(self, plan: MappingPlan, _snapshot: MappingSnapshot) -> Outcome:
         return plan.outcome
 
-    def limited(self, _plan: MappingPlan, _snapshot: MappingSnapshot) -> LimitedWrite:
+    def limited(self, _write: str, _snapshot: MappingSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know. The ConfigMap has a UID only once it exists."""
         return LimitedWrite(MAPPING_KEY)
 
     def report_conflict(self, _fields: list[str], snapshot: MappingSnapshot) -> None:
-        """Emit the Warning about a write that is delayed."""
         if snapshot.config_map is not None:
             self.emit(snapshot.config_map, MAPPING_CONFLICT)
 
-    async def send(self, plan: MappingPlan, snapshot: MappingSnapshot) -> Outcome | None:
+    async def send(self, write: str, _plan: MappingPlan, snapshot: MappingSnapshot) -> Outcome | None:
         """Write the value; a denied write is logged and repeated after a long time."""
-        if plan.write is None:
-            return None
         cache = self.caches.config_maps
         seen = cache.version
         try:
-            written = await self._write(plan.write)
+            written = await self._write(write)
         except (Forbidden, AdmissionDenied) as error:
             self._denied_until = loop_time() + DENIED_RETRY_SECONDS
             log.warning(
@@ -132,7 +123,7 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
             cache.observe_missing(written, seen)
         else:
             cache.observe_current(snapshot.config_map, written)
-        log.info("network mapping written", config_map=MAPPING_KEY, mapping=plan.write)
+        log.info("network mapping written", config_map=MAPPING_KEY, mapping=write)
         return None
 
     async def _write(self, value: str) -> ConfigMap:

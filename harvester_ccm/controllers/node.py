@@ -14,19 +14,20 @@ from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.concerned import all_nodes
 from harvester_ccm.controllers.guest_hostnames import HOSTNAME_SECONDS, GuestHostnames
 from harvester_ccm.controllers.held_events import HeldEvents
-from harvester_ccm.controllers.node_writes import NodeWrites, node_conflict, patched_fields
+from harvester_ccm.controllers.node_writes import node_conflict
 from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconciler, Shared
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Outcome
+from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
 from harvester_ccm.plan.node.match import needs_hostname
 from harvester_ccm.plan.node.messages import write_failed
-from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +46,6 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
     def __init__(
         self,
         shared: Shared,
-        writes: NodeWrites,
         virtual_addresses: VirtualAddresses,
         *,
         settings: NodeSettings,
@@ -59,7 +59,6 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
             workers=settings.concurrent_syncs,
             resync_seconds=settings.status_period,
         )
-        self._writes = writes
         self._virtual_addresses = virtual_addresses
         self._settings = settings
         self._hostnames = hostnames
@@ -72,7 +71,6 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
         await self.caches.nodes.wait_synced()
 
     def keys(self) -> list[str]:
-        """Return all Nodes."""
         return all_nodes(self.caches)
 
     def wake(self, keys: Iterable[str]) -> None:
@@ -140,8 +138,7 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
         """Return the seconds until the Events are emitted; 0 if they are emitted now, or if there are none."""
         return self._states.of(snapshot.node).warnings.due_after(self._settings.monitor_period)
 
-    def outcome(self, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome:
-        """Return what the Node waits for, and for how long at most."""
+    async def settle(self, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome:
         delays = []
         if plan.requeue_after is not None:
             delays.append(plan.requeue_after)
@@ -157,21 +154,16 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
             reason = "caches"
         return Outcome(reason, min(delays, default=None))
 
-    def limited(self, plan: NodePlan, snapshot: NodeSnapshot) -> LimitedWrite:
-        """Return what the rate limit has to know."""
-        return LimitedWrite(snapshot.node.metadata.uid, patched_fields(plan.write))
+    def limited(self, write: NodePatch, snapshot: NodeSnapshot) -> LimitedWrite:
+        return LimitedWrite(snapshot.node.metadata.uid, fields_of_patch(write.body))
 
     def report_conflict(self, fields: list[str], snapshot: NodeSnapshot) -> None:
-        """Emit the Warning about a write that is delayed."""
         self.emit(snapshot.node, node_conflict(fields, snapshot.node))
 
-    async def send(self, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome | None:
-        """Send the patch of a plan."""
-        if plan.write is None:
-            return None
+    async def send(self, write: NodePatch, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome | None:
         node = snapshot.node
         try:
-            written = await self._writes.patch(node, plan.write)
+            written = await self.caches.nodes.patch(node, write.body, subresource=write.subresource)
         except (Invalid, Forbidden, AdmissionDenied, WebhookFailed) as error:
             self.emit(node, write_failed(node, error))
             raise

@@ -13,14 +13,15 @@ from msgspec.structs import replace
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.concerned import all_nodes
 from harvester_ccm.controllers.held_events import HeldEvents
-from harvester_ccm.controllers.node_writes import NodeWrites, node_conflict, patched_fields
+from harvester_ccm.controllers.node_writes import node_conflict
 from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconciler, Shared
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
-from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
+from harvester_ccm.kube.errors import Conflict, KubeError
 from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Outcome
+from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.plan.node.lifecycle import (
@@ -32,6 +33,7 @@ from harvester_ccm.plan.node.lifecycle import (
     plan_lifecycle,
 )
 from harvester_ccm.plan.node.messages import write_failed
+from harvester_ccm.plan.node.patch import NodePatch
 
 DELETION_INTERVAL_SECONDS: Final = 60.0
 """Minimum time between two attempts to delete a Node."""
@@ -58,7 +60,6 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
     def __init__(
         self,
         shared: Shared,
-        writes: NodeWrites,
         guest: ServerIdentity,
         harvester: ApiClient,
         *,
@@ -71,7 +72,6 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
             component=LIFECYCLE_CONTROLLER,
             workers=settings.concurrent_syncs,
         )
-        self._writes = writes
         self._guest = guest
         self._harvester = harvester
         self._settings = settings
@@ -84,7 +84,6 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         await self.caches.nodes.wait_synced()
 
     def keys(self) -> list[str]:
-        """Return all Nodes."""
         return all_nodes(self.caches)
 
     async def observe(self, key: str) -> LifecycleSnapshot | None:
@@ -164,8 +163,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         """Return the seconds until the cause is emitted; 0 if it is emitted now, or if there is none."""
         return self._states.of(snapshot.node).cause.due_after(self._settings.monitor_period)
 
-    def outcome(self, plan: LifecyclePlan, snapshot: LifecycleSnapshot) -> Outcome:
-        """Return what the Node waits for."""
+    async def settle(self, plan: LifecyclePlan, snapshot: LifecycleSnapshot) -> Outcome:
         due_after = self._due_after(snapshot)
         if due_after > 0:
             return Outcome("cause", due_after)
@@ -173,42 +171,35 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
             return Outcome("VM", plan.requeue_after)
         return Outcome()
 
-    def limited(self, plan: LifecyclePlan, snapshot: LifecycleSnapshot) -> LimitedWrite:
+    def limited(self, write: NodePatch | DeleteNode, snapshot: LifecycleSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know. The deletions have a limit of their own."""
         uid = snapshot.node.metadata.uid
-        if isinstance(plan.write, DeleteNode):
+        if isinstance(write, DeleteNode):
             return LimitedWrite(uid, is_urgent=True)
-        return LimitedWrite(uid, patched_fields(plan.write))
+        return LimitedWrite(uid, fields_of_patch(write.body))
 
     def report_conflict(self, fields: list[str], snapshot: LifecycleSnapshot) -> None:
-        """Emit the Warning about a write that is delayed."""
         self.emit(snapshot.node, node_conflict(fields, snapshot.node))
 
-    async def send(self, plan: LifecyclePlan, snapshot: LifecycleSnapshot) -> Outcome | None:
-        """Patch the taints of a Node, or delete it."""
-        if plan.write is None:
-            return None
+    async def send(
+        self, write: NodePatch | DeleteNode, _plan: LifecyclePlan, snapshot: LifecycleSnapshot
+    ) -> Outcome | None:
         node = snapshot.node
-        if isinstance(plan.write, DeleteNode):
-            return await self._delete(node, plan.write)
-        written = await self._writes.patch(node, plan.write)
+        if isinstance(write, DeleteNode):
+            return await self._delete(node, write)
+        written = await self.caches.nodes.patch(node, write.body)
         taints = [taint.key for taint in written.spec.taints]
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
         return None
 
     async def _delete(self, node: Node, write: DeleteNode) -> Outcome:
-        meta = node.metadata
         try:
-            await self._guest.client.delete(NODES, meta.name, uid=meta.uid, version=meta.resource_version)
-        except NotFound as error:
-            self.caches.nodes.not_found(node, error)
-        except Conflict:
-            # A Node that has changed is enqueued by that.
-            await self.caches.nodes.refresh(node)
+            await self.caches.nodes.delete(node)
         except KubeError as error:
-            self.emit(node, write_failed(node, error, deletion=True))
-        else:
-            log.warning("node deleted", node=meta.name, provider_id=node.spec.provider_id)
-            self.emit(node, write.event)
-            return Outcome()
-        return Outcome("deletion", DELETION_INTERVAL_SECONDS)
+            # A Node that has changed is enqueued by that.
+            if not isinstance(error, Conflict):
+                self.emit(node, write_failed(node, error, deletion=True))
+            return Outcome("deletion", DELETION_INTERVAL_SECONDS)
+        log.warning("node deleted", node=node.metadata.name, provider_id=node.spec.provider_id)
+        self.emit(node, write.event)
+        return Outcome()

@@ -97,7 +97,6 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         await self.caches.load_balancers.wait_synced()
 
     def keys(self) -> list[str]:
-        """Return all load balancers."""
         return [load_balancer.metadata.key for load_balancer in self.caches.load_balancers.all()]
 
     async def observe(self, key: str) -> OrphanSnapshot | None:
@@ -117,7 +116,6 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         )
 
     def plan(self, snapshot: OrphanSnapshot) -> OrphanPlan:
-        """Return the plan of an orphan."""
         if snapshot.grace_left > 0:
             return OrphanPlan(look_again_after=snapshot.grace_left)
         report = snapshot.obstacle or ORPHANED
@@ -142,29 +140,27 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
             detail=plan.report,
         )
 
-    def outcome(self, plan: OrphanPlan, _snapshot: OrphanSnapshot) -> Outcome:
-        """Return when the orphan is planned again."""
+    async def settle(self, plan: OrphanPlan, _snapshot: OrphanSnapshot) -> Outcome:
         return Outcome("orphan", plan.look_again_after)
 
-    def limited(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> LimitedWrite:
-        """Return what the rate limit has to know."""
-        fields = [] if plan.write is None else written_fields(plan.write)
-        return LimitedWrite(snapshot.load_balancer.metadata.uid, fields)
+    def limited(self, write: ChangeLoadBalancer | DeleteLoadBalancer, snapshot: OrphanSnapshot) -> LimitedWrite:
+        return LimitedWrite(snapshot.load_balancer.metadata.uid, written_fields(write))
 
     def report_conflict(self, fields: list[str], snapshot: OrphanSnapshot) -> None:
-        """Log that a write is delayed."""
         log.warning("orphaned load balancer not deleted", lb=snapshot.load_balancer.metadata.key, reverted=fields)
 
-    async def send(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> Outcome | None:
+    async def send(
+        self, write: ChangeLoadBalancer | DeleteLoadBalancer, _plan: OrphanPlan, snapshot: OrphanSnapshot
+    ) -> Outcome | None:
         """Confirm that the load balancer is an orphan, and send the write of the plan."""
         load_balancer = snapshot.load_balancer
         if not await self._is_confirmed(load_balancer):
             return Outcome("orphan", self._settings.orphan_period)
-        if isinstance(plan.write, ChangeLoadBalancer):
-            await self._writes.change(load_balancer, plan.write)
+        if isinstance(write, ChangeLoadBalancer):
+            await self._writes.change(load_balancer, write)
             return None
         self._next_deletion = loop_time() + DELETION_PAUSE
-        await self._writes.delete(load_balancer)
+        await self.caches.load_balancers.delete(load_balancer)
         self.deleted += 1
         log.info("orphaned load balancer deleted", lb=load_balancer.metadata.key, service=service_key(load_balancer))
         return Outcome()

@@ -108,31 +108,26 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
         """Return the plan of an object."""
 
     @abstractmethod
-    async def send(self, plan: PlanT, snapshot: SnapshotT) -> Outcome | None:
+    async def send(self, write: Any, plan: PlanT, snapshot: SnapshotT) -> Outcome | None:
         """Send the write of a plan; return the outcome, or None if the object is to be planned again.
 
         Raises KubeError, after the Event about it was emitted.
         """
 
     @abstractmethod
-    def outcome(self, plan: PlanT, snapshot: SnapshotT) -> Outcome:
-        """Return what an object waits for whose plan has no write."""
+    async def settle(self, plan: PlanT, snapshot: SnapshotT) -> Outcome | None:
+        """Return the outcome of a plan without a write, or None if the object is to be planned again."""
 
     @abstractmethod
-    def limited(self, plan: PlanT, snapshot: SnapshotT) -> LimitedWrite:
+    def limited(self, write: Any, snapshot: SnapshotT) -> LimitedWrite:
         """Return what the rate limit has to know of the write of a plan."""
 
     @abstractmethod
     def report_conflict(self, fields: list[str], snapshot: SnapshotT) -> None:
         """Report that the rate limit delays a write of these fields."""
 
-    @abstractmethod
     def emit_planned(self, plan: PlanT, snapshot: SnapshotT, *, is_sent_now: bool) -> None:
         """Emit the Events of a plan. ``is_sent_now`` tells that the rate limit does not delay its write."""
-
-    async def settle(self, plan: PlanT, snapshot: SnapshotT) -> Outcome | None:
-        """Return the outcome of a plan without a write, or None if the object is to be planned again."""
-        return self.outcome(plan, snapshot)
 
     def wake(self, keys: Iterable[str]) -> None:
         """Enqueue objects that have changed."""
@@ -171,15 +166,16 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT]):
             return Outcome()
         self._fence.check()
         plan = self.plan(snapshot)
-        if plan.write is None:
+        write = plan.write
+        if write is None:
             self.emit_planned(plan, snapshot, is_sent_now=True)
             return await self.settle(plan, snapshot)
-        limited = self.limited(plan, snapshot)
+        limited = self.limited(write, snapshot)
         delay = self.limiter.delay(limited.uid, is_urgent=limited.is_urgent)
         self.emit_planned(plan, snapshot, is_sent_now=delay <= 0)
         if delay > 0:
             self.report_conflict(self.limiter.fields(limited.uid), snapshot)
             return Outcome(Reason.FIELD_CONFLICT, delay)
-        outcome = await self.send(plan, snapshot)
+        outcome = await self.send(write, plan, snapshot)
         self.limiter.record(limited.uid, limited.fields)
         return outcome

@@ -29,19 +29,15 @@ class SelfReport:
     def update(self, warning: EventMessage | None) -> None:
         """Report what holds now, None for nothing. Call it often, and with None before the process ends."""
         if warning is None:
-            self._report_end()
+            if self._warning is not None:
+                self._warning = None
+                self._emit_numbered(self._end)
             return
         if warning == self._warning and loop_time() < self._repeat_at:
             return
         self._warning = warning
         self._repeat_at = loop_time() + REPORT_SECONDS
         self._emit_numbered(warning)
-
-    def _report_end(self) -> None:
-        if self._warning is None:
-            return
-        self._warning = None
-        self._emit_numbered(self._end)
 
     def _emit_numbered(self, event: EventMessage) -> None:
         self._number += 1

@@ -89,7 +89,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             group.create_task(super().run(), name=self.name)
 
     def keys(self) -> list[str]:
-        """Return all Services that can be managed."""
         return managed_services(self.caches)
 
     def enqueue_all(self) -> None:
@@ -198,42 +197,36 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         if plan.reads_pool:
             await self._read_pool(snapshot)
         elif plan.reads_endpoints:
-            await self._read_endpoints(snapshot)
+            reading = await self._writes.read_endpoints(snapshot.service)
+            snapshot.remembered.endpoints = Endpoints(reading, loop_time())
         else:
-            return self.outcome(plan, snapshot)
+            return Outcome(plan.waiting_reason, plan.look_again_after)
         self._last_sent.pop(snapshot.service.metadata.key, None)
         return None
 
-    def outcome(self, plan: ServicePlan, _snapshot: ServiceSnapshot) -> Outcome:
-        """Return what the Service waits for."""
-        return Outcome(plan.waiting_reason, plan.look_again_after)
-
-    def limited(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> LimitedWrite:
+    def limited(self, write: Write, snapshot: ServiceSnapshot) -> LimitedWrite:
         """Return what the rate limit has to know: one limit covers a Service and its load balancer.
 
         Touches have a limit of their own. They are sent in intervals, and no other client changes what they write.
         """
         meta = snapshot.service.metadata
-        fields = [] if plan.write is None else written_fields(plan.write)
-        if isinstance(plan.write, TouchEndpoints):
+        fields = written_fields(write)
+        if isinstance(write, TouchEndpoints):
             return LimitedWrite(f"endpoints of {meta.uid}", fields, is_urgent=meta.deleting)
         is_urgent = meta.deleting
-        if isinstance(plan.write, PatchService):
+        if isinstance(write, PatchService):
             # The user who wrote the address of something else here could do it again while the correction waits.
             is_urgent = is_urgent or shows_address_of_others(snapshot)
         return LimitedWrite(meta.uid, fields, is_urgent=is_urgent)
 
     def report_conflict(self, fields: list[str], snapshot: ServiceSnapshot) -> None:
-        """Emit the Warning about a write that is delayed."""
         self.emit(snapshot.service, service_conflict(fields, snapshot.service))
 
-    async def send(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> Outcome | None:
+    async def send(self, write: Write, plan: ServicePlan, snapshot: ServiceSnapshot) -> Outcome | None:
         """Send the write of a plan, after its dry run. Raises KubeError after its Event was emitted."""
-        write = plan.write
-        if write is None:
-            return None
         if isinstance(write, TouchEndpoints):
-            await self._touch_endpoints(snapshot)
+            is_permitted = await self._writes.touch_endpoints(snapshot)
+            snapshot.remembered.count_touch(loop_time(), is_permitted=is_permitted)
         elif isinstance(write, SeedPool):
             await self._request_address(write, snapshot)
         else:
@@ -279,7 +272,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         self.wake(secondary.metadata.key for secondary in snapshot.own_secondaries)
 
     async def _read_pool(self, snapshot: ServiceSnapshot) -> None:
-        """Read the IP pool of the request. Raises KubeError if Harvester is not available."""
         pool = snapshot.request.ip_pool
         try:
             self._read_pools[snapshot.service.metadata.key] = await self._pools.read(pool)
@@ -290,7 +282,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             raise
 
     async def _request_address(self, write: SeedPool, snapshot: ServiceSnapshot) -> None:
-        """Request the address in its IP pool. Raises KubeError if that has to be repeated."""
         try:
             self._read_pools[snapshot.service.metadata.key] = await self._pools.request(write)
         except (AdmissionDenied, Forbidden, Invalid) as error:
@@ -298,15 +289,6 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         except KubeError as error:
             self._report(error, write, snapshot)
             raise
-
-    async def _touch_endpoints(self, snapshot: ServiceSnapshot) -> None:
-        is_permitted = await self._writes.touch_endpoints(snapshot)
-        snapshot.remembered.count_touch(loop_time(), is_permitted=is_permitted)
-
-    async def _read_endpoints(self, snapshot: ServiceSnapshot) -> None:
-        """Read the EndpointSlices of the Service into its state. Raises KubeError if they cannot be reached."""
-        reading = await self._writes.read_endpoints(snapshot.service)
-        snapshot.remembered.endpoints = Endpoints(reading, loop_time())
 
     async def _check_dry_run(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> None:
         """Check that Harvester would accept the next load balancer, before the present one is given up."""

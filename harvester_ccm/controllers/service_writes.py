@@ -1,6 +1,6 @@
 """Sends the writes of a Service plan to the guest cluster and to Harvester."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -92,12 +92,12 @@ class BalancerWrites:
 
     def __init__(self, harvester: ApiClient, cache: Informer[LoadBalancer], namespace: str) -> None:
         self._harvester = harvester
-        self._cache = cache
+        self.cache = cache
         self._namespace = namespace
 
     def get(self, name: str) -> LoadBalancer | None:
         """Return the load balancer of a name as it is known."""
-        return self._cache.get(f"{self._namespace}/{name}")
+        return self.cache.get(f"{self._namespace}/{name}")
 
     async def check(self, body: Document) -> None:
         """Ask Harvester whether it would accept a load balancer. Raises AdmissionDenied, Invalid and others if not."""
@@ -117,13 +117,13 @@ class BalancerWrites:
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
-        seen = self._cache.version
+        seen = self.cache.version
         try:
             created = await self._harvester.create(LOAD_BALANCERS, body, namespace=self._namespace)
         except errors.AlreadyExists as error:
             await self._refresh(name)
             raise errors.Conflict(error.answer) from error
-        self._cache.observe_missing(created, seen)
+        self.cache.observe_missing(created, seen)
 
     async def change(self, load_balancer: LoadBalancer, change: ChangeLoadBalancer) -> LoadBalancer:
         """Apply a change to the whole load balancer, and return what is kept of it.
@@ -133,12 +133,12 @@ class BalancerWrites:
         try:
             written = await self._replace(load_balancer, change)
         except errors.NotFound as error:
-            self._cache.not_found(load_balancer, error)
+            self.cache.not_found(load_balancer, error)
             raise errors.Conflict(error.answer) from error
         except errors.Conflict:
-            await self._cache.refresh(load_balancer)
+            await self.cache.refresh(load_balancer)
             raise
-        self._cache.observe(written)
+        self.cache.observe(written)
         return written
 
     async def _replace(self, load_balancer: LoadBalancer, change: ChangeLoadBalancer) -> LoadBalancer:
@@ -153,36 +153,14 @@ class BalancerWrites:
         document = changed_document(live, change)
         return await self._harvester.replace(LOAD_BALANCERS, meta.name, document, namespace=self._namespace)
 
-    async def delete(self, load_balancer: LoadBalancer) -> None:
-        """Delete a load balancer in this version; not found is success.
-
-        Raises Conflict when another load balancer has the name, or it has changed.
-        """
-        meta = load_balancer.metadata
-        try:
-            held = await self._harvester.delete(
-                LOAD_BALANCERS, meta.name, namespace=self._namespace, uid=meta.uid, version=meta.resource_version
-            )
-        except errors.NotFound as error:
-            self._cache.not_found(load_balancer, error)
-            return
-        except errors.Conflict:
-            await self._cache.refresh(load_balancer)
-            raise
-        if held is not None:
-            self._cache.observe(held)
-        else:
-            self._cache.remove(meta.key, meta.uid)
-
     async def _refresh(self, name: str) -> None:
-        """Read a load balancer into the cache. Raises NotFound."""
         known = self.get(name)
-        seen = self._cache.version
+        seen = self.cache.version
         live = await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
         if known is None:
-            self._cache.observe_missing(live, seen)
+            self.cache.observe_missing(live, seen)
         else:
-            self._cache.observe_current(known, live)
+            self.cache.observe_current(known, live)
 
 
 class ServiceWrites:
@@ -206,7 +184,9 @@ class ServiceWrites:
                 if releases and not (snapshot.match.own_load_balancers or was_secondary(service)):
                     # The list may lack a load balancer whose creation got no response.
                     await self._balancers.confirm_absence(snapshot.match.expected_name)
-                await self._patch(service, patch)
+                await self._services.patch(
+                    service, sent_patch(service, patch), subresource="status", content_type=STRATEGIC_PATCH
+                )
             case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, body)
                 log.info("load balancer created", service=key, lb=name)
@@ -215,7 +195,7 @@ class ServiceWrites:
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(load_balancer=load_balancer):
                 await self._confirm(service)
-                await self._balancers.delete(load_balancer)
+                await self._balancers.cache.delete(load_balancer)
                 log.info("load balancer deleted", service=key, lb=load_balancer.metadata.name)
 
     async def report(self, condition: ServiceCondition, snapshot: ServiceSnapshot) -> None:
@@ -289,21 +269,3 @@ class ServiceWrites:
         cached = self._services.get(meta.key)
         if cached is None or cached.metadata.resource_version != meta.resource_version:
             raise errors.StaleCache(meta.key)
-
-    async def _patch(self, service: Service, patch: Mapping[str, object]) -> None:
-        try:
-            written = await self._guest.merge_patch(
-                SERVICES,
-                service.metadata.name,
-                sent_patch(service, patch),
-                namespace=service.metadata.namespace,
-                subresource="status",
-                content_type=STRATEGIC_PATCH,
-            )
-        except errors.NotFound as error:
-            self._services.not_found(service, error)
-            raise errors.Conflict(error.answer) from error
-        except errors.Conflict:
-            await self._services.refresh(service)
-            raise
-        self._services.observe_current(service, written)

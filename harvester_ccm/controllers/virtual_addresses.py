@@ -62,26 +62,16 @@ class VirtualAddresses:
             return ""
         return f"{removed.owner}, which had it in the last {LINGER_SECONDS:.0f} s"
 
-    def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        if old is None:
-            return
-        before = self._of_service(old)
-        after = self._of_service(new)
-        self._remove(before - after, owner_of_service(old))
+    def _service_changed(self, old: Service | None, _new: Service | None) -> None:
+        if old is not None and is_in_scope(old, self._cluster):
+            self._remember(virtual_ips_of_service(old), owner_of_service(old))
 
-    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        if old is None:
-            return
-        before = virtual_ips_of_load_balancer(old)
-        after = virtual_ips_of_load_balancer(new)
-        self._remove(before - after, owner_of_load_balancer(old))
+    def _load_balancer_changed(self, old: LoadBalancer | None, _new: LoadBalancer | None) -> None:
+        if old is not None:
+            self._remember(virtual_ips_of_load_balancer(old), owner_of_load_balancer(old))
 
-    def _of_service(self, service: Service | None) -> set[str]:
-        if service is None or not is_in_scope(service, self._cluster):
-            return set()
-        return virtual_ips_of_service(service)
-
-    def _remove(self, addresses: set[str], owner: str) -> None:
+    def _remember(self, addresses: set[str], owner: str) -> None:
+        """Record addresses that an object had before its last change; of those that it still has, ``owner`` knows."""
         now = loop_time()
         for address in addresses:
             self._removed.pop(address, None)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harvester_ccm.controllers import concerned
 from harvester_ccm.controllers.caches import Caches
@@ -43,7 +42,6 @@ class Signal(StrEnum):
     VMIS = "list of VM instances"
     CONFIG_MAP = "ConfigMap of devices"
     CONFIG_MAPS = "list of this ConfigMap"
-    BACKENDS_KNOWN = "first nodes that get traffic"
     BACKENDS = "nodes that get traffic"
     POOL_RIGHTS = "permission for IP pools"
 
@@ -97,13 +95,7 @@ _ORPHAN: Final = Enqueue(QueueName.ORPHANS)
 _NODE: Final = Enqueue(QueueName.NODE)
 _LIFECYCLE: Final = Enqueue(QueueName.NODE_LIFECYCLE)
 _OF_NODES: Final = (_NODE, _LIFECYCLE, EnqueueMapping(MAPPING_SECONDS), RefreshBackends(BACKENDS_SECONDS))
-_OF_ALL_SERVICES: Final = (
-    Signal.LOAD_BALANCERS,
-    Signal.VMS,
-    Signal.CONFIG_MAP,
-    Signal.CONFIG_MAPS,
-    Signal.BACKENDS_KNOWN,
-)
+_OF_ALL_SERVICES: Final = (Signal.LOAD_BALANCERS, Signal.VMS, Signal.VMIS, Signal.CONFIG_MAP, Signal.CONFIG_MAPS)
 
 RULES: Final = (
     # Services
@@ -111,8 +103,7 @@ RULES: Final = (
     Rule((Signal.SERVICE,), concerned.primaries_of_service, (EnqueueFamilies(),)),
     Rule((Signal.LOAD_BALANCER,), concerned.service_of_load_balancer, (_SERVICE,)),
     Rule((Signal.LOAD_BALANCER,), concerned.primaries_of_load_balancer, (EnqueueFamilies(),)),
-    Rule((Signal.LOAD_BALANCER,), concerned.services_with_address, (_SERVICE_IN_BACKGROUND,)),
-    Rule((Signal.LOAD_BALANCER,), concerned.services_that_wait_for_address, (_SERVICE,)),
+    Rule((Signal.LOAD_BALANCER,), concerned.services_of_address, (_SERVICE_IN_BACKGROUND,)),
     Rule((Signal.POOL_RIGHTS,), concerned.services_with_request, (_SERVICE_IN_BACKGROUND,)),
     Rule((Signal.BACKENDS,), concerned.services_with_backends, (_SERVICE,)),
     Rule(_OF_ALL_SERVICES, concerned.services_without_address, (_SERVICE,)),
@@ -139,7 +130,6 @@ class Wakes:
     def __init__(self, caches: Caches, controllers: Iterable[Reconciler[Any, Any]]) -> None:
         self._caches = caches
         self._controllers = {controller.name: controller for controller in controllers}
-        self._rules = {signal: self._rules_of(signal) for signal in Signal}
         self._primaries: set[str] = set()
         """The primaries whose families are enqueued in the next step of the event loop."""
         self._refresh: asyncio.TimerHandle | None = None
@@ -150,17 +140,8 @@ class Wakes:
         self._follow(caches.vms, change=Signal.VM, state=Signal.VMS)
         self._follow(caches.vmis, change=Signal.VMI, state=Signal.VMIS)
         self._follow(caches.config_maps, change=Signal.CONFIG_MAP, state=Signal.CONFIG_MAPS)
-        caches.on_backends = self._backends_changed
+        caches.on_backends = partial(self._apply, Signal.BACKENDS)
         caches.on_pool_rights = partial(self._apply, Signal.POOL_RIGHTS)
-
-    def _rules_of(self, signal: Signal) -> list[Rule]:
-        """Return the rules for a signal, with the effects on the controllers that run."""
-        rules = []
-        for rule in RULES:
-            effects = tuple(effect for effect in rule.effects if effect.queue in self._controllers)
-            if signal in rule.signals and effects:
-                rules.append(replace(rule, effects=effects))
-        return rules
 
     def _follow(self, cache: Informer[Any], *, change: Signal, state: Signal) -> None:
         def changed(old: object, new: object) -> None:
@@ -170,16 +151,14 @@ class Wakes:
         cache.on_change(changed)
         cache.on_state(partial(self._apply, state))
 
-    def _backends_changed(self, *, is_first: bool) -> None:
-        signal = Signal.BACKENDS_KNOWN if is_first else Signal.BACKENDS
-        self._apply(signal)
-
     def _apply(self, signal: Signal, old: object = None, new: object = None) -> None:
-        for rule in self._rules[signal]:
+        for rule in RULES:
+            effects = [effect for effect in rule.effects if effect.queue in self._controllers]
+            if signal not in rule.signals or not effects:
+                continue
             keys = rule.keys(self._caches, old, new)
-            if keys:
-                for effect in rule.effects:
-                    self._carry_out(effect, keys)
+            for effect in effects if keys else ():
+                self._carry_out(effect, keys)
 
     def _carry_out(self, effect: Effect, keys: Collection[str]) -> None:
         match effect:

@@ -10,9 +10,13 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+import structlog
+
 from harvester_ccm.kube.errors import Conflict, KubeError
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 BACKOFF_SECONDS: Final = 0.5
 MAX_BACKOFF_SECONDS: Final = 30.0
@@ -43,11 +47,11 @@ async def repeat(
     on: type[KubeError] | tuple[type[KubeError], ...],
     attempts: float = math.inf,
     delay: Callable[[int], float] = growing_delay,
-    failed: Callable[[int, KubeError], None] = lambda _failures, _error: None,
+    what: str = "",
 ) -> T:
     """Repeat a call in place after errors of these classes, and return its result.
 
-    ``delay`` returns the seconds to wait by the number of failures, of which ``failed`` is told first. A Retry-After
+    ``delay`` returns the seconds to wait by the number of failures; the first one is logged as ``what``. A Retry-After
     does not count: others wait behind a call that is repeated in place, and one response would stop them for minutes.
     Raises any other error, and the error of the last attempt.
     """
@@ -59,5 +63,6 @@ async def repeat(
             failures += 1
             if failures >= attempts:
                 raise
-            failed(failures, error)
+            if what and failures == 1:
+                log.warning(what, error=str(error))
         await asyncio.sleep(delay(failures))

@@ -126,9 +126,13 @@ def connection_fault(
     ``limit`` is the time limit in seconds. The message contains no part of a request or credential.
     """
     message = _message_of(error, limit)
+    kind = _class_of(error)
     if proxy is None:
-        return _class_of(error), message
-    return _class_through_proxy(error), f"through the proxy {_without_login(proxy)}: {message}"
+        return kind, message
+    # The proxy alone resolves the name of the server and connects to it.
+    if isinstance(error, _OF_PROXY):
+        kind = errors.ProxyFailed
+    return kind, f"through the proxy {_without_login(proxy)}: {message}"
 
 
 def _without_login(url: str) -> str:
@@ -143,11 +147,6 @@ _OF_PROXY: Final = (
     aiohttp.ConnectionTimeoutError,
 )
 """Errors that are of the proxy, if there is one."""
-
-
-def _class_through_proxy(error: BaseException) -> type[errors.Unreachable]:
-    """Return the class of an error behind a proxy, which alone resolves the name of the server and connects to it."""
-    return errors.ProxyFailed if isinstance(error, _OF_PROXY) else _class_of(error)
 
 
 def _class_of(error: BaseException) -> type[errors.Unreachable]:

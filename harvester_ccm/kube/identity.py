@@ -1,10 +1,8 @@
-"""Identity: the cluster that a credential leads to.
+"""Identity: the cluster that a credential leads to, by the UID of its namespace ``kube-system``.
 
-A replaced kubeconfig, a DNS name or a proxy in front of the API servers can lead to another cluster, in which none of
-the objects exist. Their absence there must not look like a deletion: the process ends.
-
-The identity of a cluster is the UID of its namespace ``kube-system``. It is read once at the start and again before
-each deletion that no finalizer requested.
+A replaced kubeconfig, a DNS name or a proxy can lead to another cluster, in which none of the objects exist. Their
+absence there must not look like a deletion. So the UID is read at the start, and again before each deletion that no
+finalizer requested.
 """
 
 from typing import Final
@@ -33,7 +31,7 @@ class ServerIdentity:
 
     async def learn(self) -> str:
         """Read the UID, retrying until the API server responds; empty if reading the namespace is forbidden."""
-        self.uid = await repeat(self._read_if_allowed, on=KubeError, failed=_log_first)
+        self.uid = await repeat(self._read_if_allowed, on=KubeError, what="kube-system namespace not read")
         return self.uid
 
     async def confirm(self) -> None:
@@ -64,8 +62,3 @@ class ServerIdentity:
     async def _read(self) -> str:
         namespace = await self.client.get(NAMESPACES, IDENTITY_NAMESPACE)
         return namespace.metadata.uid
-
-
-def _log_first(failures: int, error: KubeError) -> None:
-    if failures == 1:
-        log.warning("kube-system namespace not read", error=str(error))

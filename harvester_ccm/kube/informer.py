@@ -27,10 +27,19 @@ from typing import Final
 import structlog
 
 from harvester_ccm.kube.backoff import pause_after
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import MERGE_PATCH, ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.documents import Page, Unread, WatchEvent
-from harvester_ccm.kube.errors import Forbidden, Gone, KubeError, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    KubeError,
+    NotFound,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchSilent,
+)
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.store import Store
 
@@ -188,6 +197,52 @@ class Informer(Store[ObjectT]):
             log.debug("object not read", collection=self.name, name=meta.key, error=str(error))
         else:
             self.observe_current(item, live)
+
+    async def patch(
+        self,
+        item: ObjectT,
+        body: Mapping[str, object],
+        *,
+        subresource: str | None = None,
+        content_type: str = MERGE_PATCH,
+    ) -> ObjectT:
+        """Patch an object of the store, and store the response. Raises Conflict if it is gone or has changed."""
+        meta = item.metadata
+        try:
+            written = await self._client.merge_patch(
+                self.resource,
+                meta.name,
+                body,
+                namespace=meta.namespace or None,
+                subresource=subresource,
+                content_type=content_type,
+            )
+        except NotFound as error:
+            self.not_found(item, error)
+            raise Conflict(error.answer) from error
+        except Conflict:
+            await self.refresh(item)
+            raise
+        self.observe_current(item, written)
+        return written
+
+    async def delete(self, item: ObjectT) -> None:
+        """Delete an object in this version; not found is success. Raises Conflict if it has changed."""
+        meta = item.metadata
+        try:
+            held = await self._client.delete(
+                self.resource, meta.name, namespace=meta.namespace or None, uid=meta.uid, version=meta.resource_version
+            )
+        except NotFound as error:
+            self.not_found(item, error)
+            return
+        except Conflict:
+            await self.refresh(item)
+            raise
+        if held is None:
+            self.remove(meta.key, meta.uid)
+        else:
+            self.observe(held)
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""

@@ -39,8 +39,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False)
 
 
 class ObjectMeta(Model, frozen=True, kw_only=True):
-    """``metadata`` of any object."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -88,16 +86,12 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
         return name in (self.finalizers or ())
 
 
-def _never(_key: str) -> bool:
-    return False
-
-
 class Kept(Struct, frozen=True):
     """What is kept of the metadata of a type of object: what the program reads, and no text of any length."""
 
     keys: frozenset[str] = frozenset()
     """Labels and annotations whose values are kept."""
-    noticed: Callable[[str], bool] = _never
+    noticed: Callable[[str], bool] = lambda _key: False
     """Whether the key of another label or annotation is kept, without its value."""
     longest: int = MAX_FOREIGN_TEXT
     """Characters that are kept of a value."""

@@ -43,15 +43,12 @@ class CredentialReloader:
         """``load`` reads the files."""
         self._client = client
         self._load = load
+        self.cluster = client.cluster
+        """Name of the API server, as its client has it."""
         self.problem = ""
         """Error in the current files; empty if they are usable."""
         self.on_check: Callable[[], None] = lambda: None
         """Called after each check, for the Event."""
-
-    @property
-    def cluster(self) -> str:
-        """Name of the API server, as its client has it."""
-        return self._client.cluster
 
     async def run(self) -> None:
         """Check the files until cancelled. Raises ClusterReplaced."""
@@ -67,7 +64,7 @@ class CredentialReloader:
         if read_all(current.files) == current.files:
             if last_problem:
                 self.problem = ""
-                log.info("credential files restored", cluster=self._client.cluster)
+                log.info("credential files restored", cluster=self.cluster)
             return
         try:
             credentials = await asyncio.to_thread(self._load)
@@ -76,7 +73,7 @@ class CredentialReloader:
             is_known = isinstance(error, CredentialError)
             self.problem = str(error) if is_known else f"{current.origin}: {type(error).__name__}"
             if self.problem != last_problem:
-                log.warning("credentials not reloaded", cluster=self._client.cluster, error=self.problem)
+                log.warning("credentials not reloaded", cluster=self.cluster, error=self.problem)
             return
         self.problem = ""
         before = _destination_of(current)
@@ -85,8 +82,8 @@ class CredentialReloader:
             # The caches hold the objects of one server and namespace: elsewhere, all would seem to be deleted.
             raise ClusterReplaced(f"{credentials.origin} changed from {before} to {after}: restore it if it is wrong")
         await self._client.use(credentials)
-        log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
-        warn_if_insecure(credentials, self._client.cluster)
+        log.info("credentials reloaded", cluster=self.cluster, server=credentials.server)
+        warn_if_insecure(credentials, self.cluster)
 
 
 def _destination_of(credentials: Credentials) -> str:

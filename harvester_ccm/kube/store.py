@@ -74,7 +74,6 @@ class Store(Generic[ObjectT]):
 
     @staticmethod
     def _index(index: dict[str, dict[str, None]], key: str, before: set[str], after: set[str]) -> None:
-        """Move the key of an object from its values before to those after."""
         for value in before - after:
             del index[value][key]
             if not index[value]:

@@ -136,7 +136,6 @@ class ExecToken(TokenSource):
         return token
 
     def _output(self) -> bytes:
-        """Run the plugin and return its standard output."""
         plugin = self._plugin
         spec: dict[str, object] = {"interactive": False}
         if plugin.provide_cluster_info:

@@ -1,8 +1,7 @@
-"""Rate limit of the writes that concern one object.
+"""Rate limit of the writes that concern one object: a token bucket, so ordinary operation never waits.
 
 Two controllers that insist on different values of one field write forever, each as fast as the API server responds. One
-limit per object covers every write that a controller sends on its behalf, also those to other objects. It is a token
-bucket: a burst of writes is always allowed, so ordinary operation never waits. Each interval permits one more.
+limit per object covers every write that a controller sends on its behalf, also those to other objects.
 """
 
 from collections.abc import Iterable

@@ -65,8 +65,6 @@ class ServiceSpec(Model, frozen=True, kw_only=True):
 
 
 class Ingress(Model, frozen=True, kw_only=True):
-    """Entry of ``status.loadBalancer.ingress``."""
-
     ip: str = ""
     hostname: str = ""
     ip_mode: str = ""
@@ -74,29 +72,21 @@ class Ingress(Model, frozen=True, kw_only=True):
 
 
 class LoadBalancerStatus(Model, frozen=True, kw_only=True):
-    """``status.loadBalancer`` of a Service."""
-
     ingress: tuple[Ingress, ...] = ()
 
 
 class ServiceCondition(Condition, frozen=True, kw_only=True):
-    """Entry of ``status.conditions`` of a Service."""
-
     reason: str = ""
     observed_generation: int = 0
     last_transition_time: str | None = None
 
 
 class ServiceStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a Service."""
-
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     conditions: tuple[ServiceCondition, ...] = ()
 
 
 class Service(Object, frozen=True, kw_only=True):
-    """A Service of the guest cluster."""
-
     spec: ServiceSpec = ServiceSpec()
     status: ServiceStatus = ServiceStatus()
 
@@ -115,8 +105,6 @@ class Service(Object, frozen=True, kw_only=True):
 
 
 class Taint(Model, frozen=True, kw_only=True):
-    """Entry of a Node's ``spec.taints``."""
-
     key: str = ""
     value: str = ""
     effect: str = ""
@@ -124,16 +112,12 @@ class Taint(Model, frozen=True, kw_only=True):
 
 
 class NodeSpec(Model, frozen=True, kw_only=True):
-    """The parts of a Node's ``spec`` that we read."""
-
     provider_id: str = msgspec.field(default="", name="providerID")
     taints: tuple[Taint, ...] = ()
     pod_cidrs: tuple[str, ...] = msgspec.field(default=(), name="podCIDRs")
 
 
 class NodeAddress(Model, frozen=True, kw_only=True):
-    """Entry of a Node's ``status.addresses``."""
-
     type: str = ""
     address: str = ""
 
@@ -145,16 +129,12 @@ class NodeSystemInfo(Model, frozen=True, kw_only=True):
 
 
 class NodeStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a Node."""
-
     addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(Object, frozen=True, kw_only=True):
-    """A Node of the guest cluster."""
-
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -190,8 +170,6 @@ class Node(Object, frozen=True, kw_only=True):
 
 
 class ServiceCIDRSpec(Model, frozen=True, kw_only=True):
-    """``spec`` of a ServiceCIDR."""
-
     cidrs: tuple[str, ...] = ()
 
 
@@ -202,8 +180,6 @@ class ServiceCIDR(Object, frozen=True, kw_only=True):
 
 
 class ConfigMap(Object, frozen=True, kw_only=True):
-    """A ConfigMap of the guest cluster."""
-
     data: dict[str, str] | None = None
 
 
@@ -257,8 +233,6 @@ class Endpoint(Model, frozen=True, kw_only=True):
 
 
 class EndpointSlice(Object, frozen=True, kw_only=True):
-    """Some of the backends of a Service."""
-
     endpoints: tuple[Endpoint, ...] | None = None
 
 

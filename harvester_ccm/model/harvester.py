@@ -86,8 +86,6 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
 
 
 class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a LoadBalancer."""
-
     address: str = ""
     allocated_address: AllocatedAddress | None = None
     backend_servers: tuple[str, ...] | None = None
@@ -99,8 +97,6 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
 
 
 class LoadBalancer(Object, frozen=True, kw_only=True):
-    """A LoadBalancer of Harvester."""
-
     spec: LoadBalancerSpec = LoadBalancerSpec()
     status: HarvesterLoadBalancerStatus = HarvesterLoadBalancerStatus()
     source: bytes = b""
@@ -239,8 +235,6 @@ class AddressRange(Model, frozen=True, kw_only=True):
 
 
 class IPPoolSpec(Model, frozen=True, kw_only=True):
-    """``spec`` of an IPPool."""
-
     ranges: tuple[AddressRange, ...] | None = None
 
 
@@ -262,7 +256,6 @@ class IPPool(Object, frozen=True, kw_only=True):
 
     @property
     def ranges(self) -> tuple[AddressRange, ...]:
-        """Its ranges."""
         return self.spec.ranges or ()
 
     @property
@@ -344,14 +337,10 @@ class Firmware(Model, frozen=True, kw_only=True):
 
 
 class Domain(Model, frozen=True, kw_only=True):
-    """``domain`` of a VM's template or of a VMI."""
-
     firmware: Firmware | None = None
 
 
 class InstanceSpec(Model, frozen=True, kw_only=True):
-    """``spec`` of a VMI."""
-
     networks: tuple[Network, ...] | None = None
     domain: Domain | None = None
 
@@ -364,8 +353,6 @@ class InstanceSpec(Model, frozen=True, kw_only=True):
 
 
 class InstanceStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a VMI."""
-
     phase: str = ""
     node_name: str = ""
     interfaces: tuple[Interface, ...] | None = None
@@ -381,7 +368,6 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
 
     @property
     def interfaces(self) -> tuple[Interface, ...]:
-        """Its NICs as reported."""
         return self.status.interfaces or ()
 
     @property
@@ -426,14 +412,10 @@ class InstanceTemplate(Model, frozen=True, kw_only=True):
 
 
 class VirtualMachineSpec(Model, frozen=True, kw_only=True):
-    """``spec`` of a VM."""
-
     template: InstanceTemplate | None = None
 
 
 class VirtualMachineStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a VM."""
-
     ready: bool = False
     created: bool = False
     printable_status: str = ""

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from harvester_ccm.kube.errors import KubeError, UnexpectedAnswer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
+from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER, Reason
 from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, page, refused
@@ -149,16 +149,15 @@ async def test_objects_that_cannot_be_decoded_are_logged_once_each() -> None:
 
 
 @jumping_time
-async def test_harvester_before_1_2_is_logged_once_and_listed_after_its_upgrade() -> None:
+async def test_harvester_before_1_2_is_reported_and_listed_after_its_upgrade() -> None:
     harvester = Harvester()
     program = Program(guest_server(), harvester, "demo")
     harvester.fault = lambda call: page() if LOAD_BALANCERS.plural in call.path else None
-    with capture_logs() as logs:
-        async with program.live():
-            program.create("web")
-            await asyncio.sleep(600)
-            harvester.fault = None
-            await asyncio.sleep(120)
-            assert program.address()
-    (detail,) = [entry["detail"] for entry in logs if entry["log_level"] == "error"]
-    assert "Harvester before 1.2 is not supported: upgrade it" in detail
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(600)
+        (warning,) = [event for event in program.guest.events() if event["reason"] == Reason.HARVESTER_UNAVAILABLE]
+        assert "Harvester before 1.2 is not supported: upgrade it" in warning["message"]
+        harvester.fault = None
+        await asyncio.sleep(120)
+        assert program.address()

@@ -19,7 +19,6 @@ from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
-from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.reconciler import Shared
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.wake import Wakes
@@ -72,19 +71,17 @@ class NodeWorld:
         self.caches = Caches(self.guest, self.harvester, ClusterIdentity(cluster, NAMESPACE))
         self.recorder = EventRecorder(self.guest, host="test")
         shared = Shared(self.caches, self.recorder)
-        writes = NodeWrites(self.guest, self.caches.nodes)
         identity = ServerIdentity(self.guest, without="nothing")
         identity.uid = CLUSTER_UID
         self.guest_server.put(NAMESPACES, {"metadata": {"name": IDENTITY_NAMESPACE, "uid": CLUSTER_UID}})
         self.node = NodeController(
             shared,
-            writes,
             VirtualAddresses(self.caches.services, self.caches.load_balancers, self.caches.cluster),
             settings=settings,
             hostnames=GuestHostnames(self.harvester, self.caches),
         )
         self.mapping = NetworkMapping(shared, self.guest)
-        self.lifecycle = NodeLifecycleController(shared, writes, identity, self.harvester, settings=settings)
+        self.lifecycle = NodeLifecycleController(shared, identity, self.harvester, settings=settings)
         Wakes(self.caches, (self.node, self.mapping, self.lifecycle))
 
     @asynccontextmanager

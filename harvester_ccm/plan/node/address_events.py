@@ -122,7 +122,6 @@ def _on_other_devices(facts: AddressFacts) -> str:
 
 
 def _advice(facts: AddressFacts) -> str:
-    """Return the advice about the report of the VM's guest agent."""
     if facts.vmi.has_agent:
         return "Check that the VM configures this interface"
     return "Check that qemu-guest-agent runs in the VM"

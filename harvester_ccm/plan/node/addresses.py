@@ -1,21 +1,9 @@
-"""Addresses of a Node, from what Harvester reports about its VM.
+"""Addresses of a Node, from what Harvester reports about its VM; ``docs/concepts/nodes.md`` has the rules.
 
 The rules of ``interface`` select one interface of the VM, and those of ``internal_ip`` the InternalIP of each family.
 The other addresses of the interface become ExternalIPs, and the host name follows. For a valid report of a VM with one
-interface the result is that of the Go provider. Differences:
-
-* The Go provider uses the first interface, and the address of the kubelet only when the VM reports it.
-* The InternalIP of an initialized Node stays while the VM reports it and the flags allow it. If the VM does not report
-  it, it is replaced after ``NodeSettings.address_grace_seconds`` in which the VM reported another address of that
-  family: a guest agent can omit an address for some seconds, or report a virtual IP only.
-* Without an InternalIP nothing is published. The Go provider then replaces all addresses by the host name.
-* Without ``--management-network``, an ExternalIP of an initialized Node stays while the VM reports it on any interface.
-* Virtual IPs of load balancers are not published, except the kubelet's address and the present InternalIP: a Service
-  must not be able to take an address from a Node.
-* The InternalIP of another Node whose VM runs is not published, except the present InternalIP. A new Node waits.
-* ``--node-exclude-ip-ranges`` and the annotation for additional internal IPs hide ExternalIPs in every mode.
-* One invalid address is ignored; the Go provider ignores the whole report. IPv4-mapped addresses become IPv4, and zones
-  are removed.
+interface the result is that of the Go provider, except that one invalid address is ignored (there, the whole report),
+and that without an InternalIP nothing is published (there, the host name replaces all addresses).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from harvester_ccm.config import NodeSettings
-from harvester_ccm.model.core import Node, NodeAddress
+from harvester_ccm.model.core import NodeAddress
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.address_events import (
@@ -39,7 +25,7 @@ from harvester_ccm.plan.node.address_events import (
     node_ip_unusable,
     none_in_cidr,
 )
-from harvester_ccm.plan.node.facts import AddressFacts, Holder, VirtualIPs, is_inside, read_facts
+from harvester_ccm.plan.node.facts import AddressFacts, Holder, is_inside
 from harvester_ccm.plan.node.interface import NodeInterface, pod_network_only, select_interface
 from harvester_ccm.plan.node.internal_ip import Choice, choose_internal_ip
 
@@ -69,21 +55,8 @@ class AddressPlan(Struct, frozen=True):
     """Other Nodes with an InternalIP of this one, or with an address that this one therefore does not get."""
 
 
-def plan_addresses(
-    node: Node,
-    vmi: VirtualMachineInstance,
-    *,
-    settings: NodeSettings,
-    virtual_ips: VirtualIPs,
-    missing_for: Mapping[IPAddress, float],
-    holders: Mapping[str, Holder],
-) -> AddressPlan:
-    """Return the addresses to publish.
-
-    ``missing_for`` are the seconds for which earlier plans have returned an address as missing, and ``holders`` the
-    other Nodes that have addresses of this one.
-    """
-    facts = read_facts(node, vmi, settings=settings, virtual_ips=virtual_ips, missing_for=missing_for, holders=holders)
+def plan_addresses(facts: AddressFacts) -> AddressPlan:
+    """Return the addresses to publish."""
     plan = _plan(facts)
     conflicts = (*_conflicts(facts, facts.present), *plan.conflicts)
     events = [*facts.invalid, *plan.events, *_kept_in_pod_network(facts, plan)]
@@ -107,7 +80,6 @@ def _plan(facts: AddressFacts) -> AddressPlan:
 
 
 def _plan_interface(facts: AddressFacts, interface: NodeInterface) -> AddressPlan:
-    """Return the addresses of the selected interface."""
     choices = [choose_internal_ip(facts, interface, version) for version in (4, 6)]
     missing = frozenset(choice.missing for choice in choices if choice.missing is not None)
     chosen = {choice.address: choice for choice in choices if choice.address is not None}
@@ -145,7 +117,6 @@ def _wanted_and_taken(
 
 
 def _conflicts(facts: AddressFacts, addresses: Iterable[IPAddress]) -> tuple[NodeConflict, ...]:
-    """Return the conflicts about those of the addresses that other Nodes have."""
     conflicts = []
     for address in addresses:
         holder = facts.holder_of(address)
@@ -182,7 +153,7 @@ def _problem(
     awaited = [address for address in facts.provided if address not in chosen]
     if awaited and not has_internal_ip:
         return node_ip_unusable(facts, interface, awaited)
-    is_silent = interface.is_in_vm_network and not facts.reported[interface.name]
+    is_silent = interface.name and not facts.reported[interface.name]
     if is_silent and (facts.present or not chosen):
         return no_address(facts, [interface.network])
     if not chosen:
@@ -201,7 +172,6 @@ def _in_families_of_kubelet(facts: AddressFacts, chosen: Mapping[IPAddress, Choi
 def _publish(
     facts: AddressFacts, interface: NodeInterface, chosen: Mapping[IPAddress, Choice]
 ) -> tuple[tuple[NodeAddress, ...], dict[str, str]]:
-    """Return the addresses of the Node, and the reason for each."""
     reported = {**dict.fromkeys(interface.own, interface.name), **_published_elsewhere(facts, interface)}
     reasons: dict[str, str] = {}
     published: list[NodeAddress] = []
@@ -253,7 +223,6 @@ def _published_elsewhere(facts: AddressFacts, interface: NodeInterface) -> dict[
 
 
 def _reasons_elsewhere(interface: NodeInterface) -> dict[str, str]:
-    """Return why the addresses of other interfaces are not published."""
     return {
         str(address): f"on interface {other}, and not on {interface.name}"
         for address, other in interface.elsewhere.items()
@@ -261,7 +230,6 @@ def _reasons_elsewhere(interface: NodeInterface) -> dict[str, str]:
 
 
 def _reasons_taken(facts: AddressFacts, interface: NodeInterface) -> dict[str, str]:
-    """Return why the addresses that other Nodes have are not published."""
     holders = {address: facts.holder_of(address) for address in interface.taken}
     return {str(address): f"InternalIP of Node {holder.node}" for address, holder in holders.items() if holder}
 

@@ -1,15 +1,11 @@
 """The plan for one Node: initialize it, or keep it like its VM.
 
 A new Node has the uninitialized taint. First its addresses are written, then provider ID, labels and annotation
-together with the removal of the taint: a Node without the taint is complete. Before everything is known, nothing is
-written, and the plan says what the Node waits for. Differences from the Go framework, which removes the taint before it
-writes addresses:
+together with the removal of the taint, which the Go framework removes first: a Node without the taint is complete.
+Before everything is known, nothing is written, and the plan says what the Node waits for.
 
-* A Node whose VM has no usable address, or does not run, keeps the taint.
-* Addresses, zone and region of an initialized Node follow the VM; the Go provider sets the taint again for that.
-* Namespace and name of the VM are recorded on the Node, so that Harvester can be queried for the VM after a restart
-  (``lifecycle``). They are written with another change. A VM that replaces that of the provider ID is recorded already.
-* The provider ID is written only at the initialization, as in the Go framework.
+Namespace and name of the VM are recorded on the Node with another change, so that Harvester can be queried for the VM
+after a restart (``lifecycle``). The provider ID is written only at the initialization, as in the Go framework.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +20,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import UNINITIALIZED_TAINT, VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, NodeConflict, plan_addresses
-from harvester_ccm.plan.node.facts import Holder, VirtualIPs, addresses_of
+from harvester_ccm.plan.node.facts import Holder, VirtualIPs, addresses_of, read_facts
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import listed
 from harvester_ccm.plan.node.patch import (
@@ -125,7 +121,7 @@ def plan_node(snapshot: NodeSnapshot) -> NodePlan:
         return _plan_without_instance(snapshot, vm)
     if snapshot.match.runs_other_machine:
         return _plan_with_vm(snapshot, vm, AddressPlan(problem=snapshot.match.event))
-    addresses = plan_addresses(
+    facts = read_facts(
         snapshot.node,
         vm.vmi,
         settings=snapshot.settings,
@@ -133,7 +129,7 @@ def plan_node(snapshot: NodeSnapshot) -> NodePlan:
         missing_for=snapshot.missing_for,
         holders=snapshot.holders,
     )
-    return _plan_with_vm(snapshot, vm, addresses)
+    return _plan_with_vm(snapshot, vm, plan_addresses(facts))
 
 
 def _plan_without_instance(snapshot: NodeSnapshot, vm: VM) -> NodePlan:
@@ -175,7 +171,6 @@ def _initialization(node: Node, vm: VM, labels: Mapping[str, str]) -> NodePatch 
 
 
 def _topology(snapshot: NodeSnapshot, vm: VM) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
-    """Return the labels that must change, and the Events about the metadata of the Node and its VM."""
     labels, invalid = topology_labels(snapshot.node, vm.vmi, follow=snapshot.settings.vmi_controller)
     if uninitialized_taints(snapshot.node) or snapshot.node.spec.provider_id:
         return labels, invalid
@@ -198,7 +193,6 @@ def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
 
 
 def _waiting(snapshot: NodeSnapshot, addresses: AddressPlan, more: Iterable[EventMessage]) -> NodePlan:
-    """Return a plan without a write."""
     events = dict.fromkeys([addresses.problem, snapshot.match.event, *addresses.events, *more])
     hidden = _hidden_reasons(snapshot)
     waiting = None
@@ -218,7 +212,6 @@ def _waiting(snapshot: NodeSnapshot, addresses: AddressPlan, more: Iterable[Even
 
 
 def _hidden_reasons(snapshot: NodeSnapshot) -> frozenset[NodeReason]:
-    """Return the reasons whose Events are not emitted now."""
     hidden = frozenset({NodeReason.NETWORK_DEFAULTED})
     if uninitialized_taints(snapshot.node):
         return hidden

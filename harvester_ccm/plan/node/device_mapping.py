@@ -1,13 +1,9 @@
 """The network devices of the nodes: what the ConfigMap ``kube-system/harvester-nad-mapping`` says about them.
 
-It maps a Harvester network to its device in the nodes. Under ``interface-nad-mapping`` it contains a JSON object of
-network to device, for the networks that every node has on the same device; an empty string if none exists. Service
-controllers and Rancher read it. When all VMs report their devices, the value is the one of the Go provider. Differences
-for a VM that does not report a device (no guest agent, restart, migration), which empties the mapping of the Go
-provider:
-
-* What is published for the networks of that VM stays, unless the other VMs report two different devices.
-* If nothing is published yet, the devices that the other VMs report count. If no VM reports any, nothing is written.
+Under ``interface-nad-mapping`` it contains a JSON object of network to device, for the networks that every node has on
+the same device; an empty string if none exists. Service controllers and Rancher read it. A VM that reports no device
+(no guest agent, restart, migration) empties the mapping of the Go provider. Here, what is published for its networks
+stays, unless the other VMs report two devices; if nothing is published yet, the devices that the others report count.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Facts about the addresses of a Node: its annotations and the report about its VM, each parsed once."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -115,17 +115,18 @@ def read_facts(
     holders: Mapping[str, Holder],
     missing_for: Mapping[IPAddress, float],
 ) -> AddressFacts:
-    """Return the facts about a Node and its VM."""
     provided, invalid_provided = _read_provided(node, settings)
     additional, invalid_additional = _read_additional(node, settings)
     present = _present_internal_ips(node)
+    kept = {*provided, *present}
     unusable: dict[str, str] = {}
     reported: dict[str, dict[IPAddress, None]] = {}
     for network in vmi.spec.networks or ():
         addresses = _usable_addresses(reported_addresses(vmi, network.name), unusable)
-        virtual = _virtual_ips_among(addresses, virtual_ips, exceptions={*provided, *present})
-        unusable.update({str(address): f"virtual IP of {owner}" for address, owner in virtual.items()})
-        reported[network.name] = dict.fromkeys(address for address in addresses if address not in virtual)
+        # A load balancer cannot take the address of the kubelet or of the Node.
+        owners = {address: virtual_ips.owner(str(address)) for address in addresses if address not in kept}
+        unusable.update({str(address): f"virtual IP of {owner}" for address, owner in owners.items() if owner})
+        reported[network.name] = dict.fromkeys(address for address in addresses if not owners.get(address))
     return AddressFacts(
         node=node,
         vmi=vmi,
@@ -155,25 +156,7 @@ def addresses_of(node: Node, vmi: VirtualMachineInstance) -> Iterator[str]:
     yield from internal_ips_of(node)
 
 
-def _virtual_ips_among(
-    addresses: Iterable[IPAddress], virtual_ips: VirtualIPs, *, exceptions: Collection[IPAddress]
-) -> dict[IPAddress, str]:
-    """Return the virtual IPs among reported addresses, with their owners.
-
-    ``exceptions`` are the addresses of the kubelet and of the Node: a load balancer cannot take an address from a Node.
-    """
-    owners: dict[IPAddress, str] = {}
-    for address in addresses:
-        if address in exceptions:
-            continue
-        owner = virtual_ips.owner(str(address))
-        if owner:
-            owners[address] = owner
-    return owners
-
-
 def _candidates(vmi: VirtualMachineInstance, settings: NodeSettings) -> dict[str, str]:
-    """Return the interfaces whose addresses can be published, with their networks."""
     attached = vmi.spec.multus_networks
     if not settings.management_network:
         return attached
@@ -182,7 +165,6 @@ def _candidates(vmi: VirtualMachineInstance, settings: NodeSettings) -> dict[str
 
 
 def _pod_ranges(vmi: VirtualMachineInstance) -> tuple[IPNetwork, ...]:
-    """Return the ranges of the VM's addresses behind the pod network."""
     ranges: list[IPNetwork] = []
     for network in vmi.spec.networks or ():
         if network.pod is None:

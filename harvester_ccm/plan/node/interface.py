@@ -28,11 +28,6 @@ class NodeInterface(Struct, frozen=True):
     elsewhere: Mapping[IPAddress, str]
     """The addresses of the VM's other interfaces, with the interface."""
 
-    @property
-    def is_in_vm_network(self) -> bool:
-        """Whether the VM has this interface."""
-        return bool(self.name)
-
 
 def select_interface(facts: AddressFacts) -> NodeInterface | None:
     """Return the interface by the first rule that matches; None if none does. The VM has a candidate."""

@@ -69,11 +69,6 @@ class Family(Struct, frozen=True):
             return None
         return self.present
 
-    @property
-    def has_replacement(self) -> bool:
-        """Whether the VM reports an address that can replace the InternalIP."""
-        return bool(self.allowed or self.excluded)
-
 
 def choose_internal_ip(facts: AddressFacts, interface: NodeInterface, version: int) -> Choice:
     """Return the InternalIP of one IP family by the first rule that matches."""
@@ -151,7 +146,7 @@ def _present_awaited(family: Family) -> Choice | None:
     missing = family.missing
     if missing is None:
         return None
-    if not family.has_replacement:
+    if not family.allowed and not family.excluded:
         # A guest agent that reports no address at all says nothing about this one: no time counts.
         return Choice(missing, _KEPT)
     if family.facts.is_overdue(missing):

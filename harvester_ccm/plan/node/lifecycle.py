@@ -1,15 +1,8 @@
 """The plan for a Node that is not Ready: set or remove the shutdown taint, or delete the Node.
 
-Only Nodes with a provider ID of this provider are changed. A Node that is Ready loses the shutdown taint. Otherwise the
-taint follows the power state of the VM with the UID in the provider ID. It stays as it is while that VM is starting,
-stopping or lost with its host. The Go provider taints a Node whenever the VM is not ready. An Event names the state of
-the VM as the cause.
-
-A Node is deleted if no identity (``match``) finds its VM in the caches and no ``Obstacle`` is left. Otherwise it stays,
-and an Event names the obstacle.
-
-The controller deletes at most one Node per minute. The Go framework deletes a Node at the first 404, also if its VM was
-never seen or if the Node never had a Ready condition.
+Only Nodes with a provider ID of this provider are changed. The taint follows the power state of the VM with the UID in
+the provider ID (``VMState``); the Go provider taints a Node whenever the VM is not ready. A Node is deleted if no
+identity (``match``) finds its VM in the caches and no ``Obstacle`` is left; the Go framework deletes at the first 404.
 """
 
 from enum import StrEnum
@@ -137,7 +130,6 @@ def observe_lifecycle(
 
 
 def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
-    """Return the plan for the Node."""
     node = snapshot.node
     match = snapshot.match
     if not _has_our_provider_id(node):
@@ -200,7 +192,6 @@ def _deleting(snapshot: LifecycleSnapshot) -> EventMessage:
 
 
 def _obstacle(snapshot: LifecycleSnapshot) -> Obstacle | None:
-    """Return the first obstacle to the deletion of a Node whose VM is not in the caches; None if there is none."""
     if not snapshot.vm_name:
         return Obstacle.NO_NAME
     if not snapshot.is_confirmed:
@@ -213,7 +204,6 @@ def _obstacle(snapshot: LifecycleSnapshot) -> Obstacle | None:
 
 
 def _blocked(snapshot: LifecycleSnapshot, obstacle: Obstacle) -> EventMessage:
-    """Return the Event with the reason why the Node must not be deleted."""
     match obstacle:
         case Obstacle.READY_WITHOUT_VM:
             why = f"Nodes without a VM are Ready: {abbreviate(snapshot.ready_without_vm)}"

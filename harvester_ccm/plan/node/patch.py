@@ -65,12 +65,9 @@ def topology_labels(
 ) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
     """Return the zone and region labels that must change, and Events for invalid annotations.
 
-    With ``follow`` False, they are only set when the Node is initialized.
-
-    * The labels and their beta names follow the annotations that Harvester copies from the host to the VMI. They are
-      never removed, as in the Go provider: a VM that starts has no annotations yet.
-    * During a live migration an initialized Node keeps its labels. The end of the migration is a change of the VMI.
-    * A value that is no label value is ignored with an Event: the API server would reject the whole patch.
+    They follow the annotations that Harvester copies from the host to the VMI; with ``follow`` False only at the
+    initialization, and not during a live migration. They are never removed: a VM that starts has no annotations yet.
+    The API server would reject the whole patch for a value that is no label value.
     """
     is_new = bool(uninitialized_taints(node))
     if vmi is None or (not is_new and (vmi.is_migrating or not follow)):

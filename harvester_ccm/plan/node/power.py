@@ -57,7 +57,6 @@ class VMState(StrEnum):
 
 
 def state_of(vm: VM) -> VMState:
-    """Return the state of a VM."""
     status = vm.object.status
     printable = status.printable_status
     vmi_phase = ""

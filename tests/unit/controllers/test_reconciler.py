@@ -52,16 +52,16 @@ class Counter(Reconciler[int, CountPlan]):
     def plan(self, snapshot: int) -> CountPlan:
         return CountPlan(snapshot + 1 if snapshot < self.target else None)
 
-    async def send(self, plan: CountPlan, _snapshot: int) -> Outcome | None:
+    async def send(self, write: int, _plan: CountPlan, _snapshot: int) -> Outcome | None:
         if self.fails:
             raise Conflict(Answer(409, "Conflict", "changed"))
-        self.number = plan.write or 0
+        self.number = write
         return None
 
-    def outcome(self, _plan: CountPlan, _snapshot: int) -> Outcome:
+    async def settle(self, _plan: CountPlan, _snapshot: int) -> Outcome:
         return self.settled
 
-    def limited(self, _plan: CountPlan, _snapshot: int) -> LimitedWrite:
+    def limited(self, _write: int, _snapshot: int) -> LimitedWrite:
         return LimitedWrite("uid", {"number": "same"})
 
     def report_conflict(self, fields: list[str], _snapshot: int) -> None:

@@ -1,6 +1,7 @@
 """Backoff: delays after failures, and calls that are repeated in place, on simulated time."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS, pause_after, repeat
 from harvester_ccm.kube.clock import loop_time
@@ -44,12 +45,12 @@ def test_first_delay_after_a_conflict_is_short() -> None:
 @jumping_time
 async def test_call_is_repeated_with_growing_delays_whatever_the_server_requests() -> None:
     calls = Calls(Unreachable("away"), asking_to_wait(300.0), *[Unreachable("away")] * 6)
-    told: list[int] = []
-    assert await repeat(calls, on=Unreachable, failed=lambda failures, _error: told.append(failures)) == 9
+    with capture_logs() as logged:
+        assert await repeat(calls, on=Unreachable, what="not read") == 9
     first, second, *_, last = [later - earlier for earlier, later in zip(calls.times, calls.times[1:], strict=False)]
     assert (0.5 <= first <= 1.0, 1.0 <= second <= 1.5) == (True, True)
     assert last == pytest.approx(MAX_BACKOFF_SECONDS)
-    assert told == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [(line["event"], line["error"]) for line in logged] == [("not read", "away")]
 
 
 @jumping_time

@@ -55,13 +55,13 @@ def owner_of_load_balancer(load_balancer: LoadBalancer) -> str:
     return f"load balancer {load_balancer.metadata.key} in Harvester"
 
 
-def virtual_ips_of_service(service: Service | None) -> set[str]:
+def virtual_ips_of_service(service: Service) -> set[str]:
     """Return the addresses of a Service that kube-vip binds to the nodes' devices, if this controller manages it.
 
     The record shows what this controller has published, and the status that kube-vip has taken it over: a tenant can
     write the record of a Service, but not its status. A lease does not count.
     """
-    if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
+    if service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
     record = read_record(service)
     if record is None or not record.is_published or record.address not in service.addresses:
@@ -69,8 +69,8 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     return {ipv4_text(record.address)} - {"", DHCP_ADDRESS}
 
 
-def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]:
+def virtual_ips_of_load_balancer(load_balancer: LoadBalancer) -> set[str]:
     """Return the addresses of a load balancer that are from an IP pool."""
-    if load_balancer is None or load_balancer.allocated_ip == DHCP_ADDRESS:
+    if load_balancer.allocated_ip == DHCP_ADDRESS:
         return set()
     return {ipv4_text(load_balancer.address), ipv4_text(load_balancer.allocated_ip)} - {"", DHCP_ADDRESS}

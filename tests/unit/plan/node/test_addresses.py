@@ -14,7 +14,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
-from harvester_ccm.plan.node.facts import Holder
+from harvester_ccm.plan.node.facts import Holder, read_facts
 from tests.support.node_objects import DEFAULTS, UNINITIALIZED, Owners, Pairs, instance, node, pairs, shown
 
 GRACE_SECONDS = DEFAULTS.address_grace_seconds
@@ -138,7 +138,9 @@ def planned(
 ) -> AddressPlan:
     settings = build_settings(parse_command_line(["--cloud-config=x", *flags.split()]), {}).nodes
     missing = {ip_address(address): seconds for address, seconds in (missing_for or {}).items()}
-    return plan_addresses(target, vmi, settings=settings, virtual_ips=VIRTUAL_IPS, missing_for=missing, holders=HOLDERS)
+    return plan_addresses(
+        read_facts(target, vmi, settings=settings, virtual_ips=VIRTUAL_IPS, missing_for=missing, holders=HOLDERS)
+    )
 
 
 def outline(plan: AddressPlan) -> str:

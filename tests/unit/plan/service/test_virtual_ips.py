@@ -105,10 +105,6 @@ def test_owner_of_an_address() -> None:
     }
 
 
-def test_absent_objects_have_no_virtual_ips() -> None:
-    assert virtual_ips_of_service(None) == virtual_ips_of_load_balancer(None) == set()
-
-
 @pytest.mark.parametrize(
     ("lists", "listed"),
     [({}, True), ({"services": Unreachable("no route")}, True), ({"loadbalancers": Unreachable("no route")}, True)],
