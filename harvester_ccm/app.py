@@ -38,10 +38,10 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.wake import Wakes
 from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import ClusterReplaced, KubeError
+from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.holder import holder_mark, renewing_holder
+from harvester_ccm.kube.holder import holder_mark
 from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.objects import ObjectMeta
@@ -55,18 +55,11 @@ from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.objects import LoadBalancerMetrics, NodeMetrics, ServiceMetrics
 from harvester_ccm.telemetry.server import AccessReviewer, https_server
 
-OTHER_LEADER_SECONDS: Final = 300.0
-"""Time between two checks for another controller, if this one takes no part in the election."""
 SHUTDOWN_SECONDS: Final = 1.7
 """Time for responses to writes in flight, for releasing the Lease and for the last Events at shutdown."""
 
 _CREDENTIALS_USABLE: Final = EventMessage(
     "Normal", Reason.CREDENTIAL_RELOADED, "The kubeconfigs can be used again, or the process that reported them ends"
-)
-_NO_OTHER_LEADER: Final = EventMessage(
-    "Normal",
-    Reason.SINGLE_CONTROLLER,
-    "No other controller renews the Lease any more, or the process without leader election ends",
 )
 
 log = structlog.get_logger(__name__)
@@ -171,7 +164,6 @@ class Application:
         for reloader in reloaders:
             reloader.on_check = self._report_credentials
         self._credentials_report = SelfReport(self._emit_about_lease, _CREDENTIALS_USABLE)
-        self._election_report = SelfReport(self._emit_about_lease, _NO_OTHER_LEADER)
         self._guest_identity = ServerIdentity(
             guest, without="load balancers get no owner annotation, orphaned ones are not deleted"
         )
@@ -250,43 +242,12 @@ class Application:
     async def _lead(self) -> None:
         """Wait for the Lease, then run the controllers and renew it; if one ends, the other does."""
         if not self._settings.leader_election.enabled:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._warn_of_leader(), name="other leader")
-                group.create_task(self._work(), name="work")
+            await self._work()
             return
         await self._elector.acquire()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._elector.hold(), name="lease")
             group.create_task(self._work(), name="work")
-
-    async def _warn_of_leader(self) -> None:
-        """Report another controller that renews the Lease although this one works without election."""
-        election = self._settings.leader_election
-        while True:
-            try:
-                holder = await renewing_holder(
-                    self._guest, election.namespace, election.name, seconds=2 * election.retry_period
-                )
-            except KubeError as error:
-                log.debug("lease not read", error=str(error))
-            else:
-                self._election_report.update(self._second_controller(holder) if holder else None)
-            await asyncio.sleep(OTHER_LEADER_SECONDS)
-
-    def _second_controller(self, holder: str) -> EventMessage:
-        """Log another controller that leads, and return the Warning about it."""
-        log.warning(
-            "another controller leads",
-            leader=holder,
-            effect="both write to the same objects",
-            fix="remove --leader-elect=false, or stop the other controller",
-        )
-        cause = (
-            f"{self._elector.identity} runs with --leader-elect=false, and {holder} renews the Lease: two controllers "
-            "write to the same objects"
-        )
-        remedy = "Remove --leader-elect=false, or stop one of them"
-        return EventMessage("Warning", Reason.NOT_ELECTED, cause, remedy)
 
     async def _work(self) -> None:
         """Run the enabled controllers."""
@@ -334,7 +295,6 @@ class Application:
                 if flush:
                     # What this process reports about itself ends with it.
                     self._credentials_report.update(None)
-                    self._election_report.update(None)
                     await self._recorder.flush()
         except TimeoutError:
             log.warning("shutdown timed out", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)

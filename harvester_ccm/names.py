@@ -4,7 +4,6 @@ Each annotation, label, taint, finalizer and Event reason is here once. The refe
 which have one form: object and kind, who sets it: value (default). Meaning. Changing a value breaks running clusters.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Self
 
@@ -444,20 +443,10 @@ class Reason(StrEnum):
     file in place. A file is loaded within seconds, a Secret usually within two minutes."""
     CREDENTIAL_RELOADED = "CredentialReloaded"
     """Normal: the kubeconfigs can be used again, or the process that reported the problem has ended."""
-    NOT_ELECTED = "LeaderElectionDisabled"
-    """Warning: a controller with --leader-elect=false writes while another one holds the Lease. Fix: remove the flag,
-    or stop one of them."""
-    SINGLE_CONTROLLER = "SingleController"
-    """Normal: what `LeaderElectionDisabled` reported has ended."""
     LEADER = "LeaderElection"
     """Normal: a process became or stopped being the active one."""
 
 
-SELF_REPORTS: Final[Mapping[Reason, Reason]] = {
-    Reason.CREDENTIAL_NOT_RELOADED: Reason.CREDENTIAL_RELOADED,
-    Reason.NOT_ELECTED: Reason.SINGLE_CONTROLLER,
-}
-"""Warnings of a process about itself, each with the reason of the Event that ends it."""
 BLOCKING_REASONS: Final[frozenset[Reason]] = frozenset(
     {Reason.UNSUPPORTED, Reason.INVALID_ANNOTATION, Reason.OWNERSHIP_CONFLICT}
 )

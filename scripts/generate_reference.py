@@ -92,7 +92,7 @@ the metric `harvester_ccm_services_pending`. *Blocks*: a user or an administrato
 OTHER_EVENTS = """\
 ## Other Warnings on Services
 
-`CredentialNotReloaded` and `LeaderElectionDisabled` are on the Lease. `FieldConflict` is also on the ConfigMap
+`CredentialNotReloaded` is on the Lease. `FieldConflict` is also on the ConfigMap
 `harvester-nad-mapping`.
 """
 NODE_EVENTS = """\

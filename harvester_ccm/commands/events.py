@@ -19,7 +19,7 @@ from harvester_ccm.kube.objects import Model, Object, Resource, decoder
 from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, SERVICES, ServiceCondition
 from harvester_ccm.model.event import REPORT_SECONDS
-from harvester_ccm.names import SELF_REPORTS, NodeReason, Reason
+from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.plan.node.patch import NodePatch
 
 MAX_AGE_SECONDS: Final = 3600.0
@@ -61,15 +61,14 @@ def self_reports(events: Iterable[RecordedEvent], now: datetime) -> list[Recorde
 
     A process repeats its Warning while it holds, and ends it with another Event. Two processes can have the same one.
     """
-    endings: dict[str, str] = {end: warning for warning, end in SELF_REPORTS.items()}
-    newest: dict[tuple[str, str], RecordedEvent] = {}
+    newest: dict[str, RecordedEvent] = {}
     # The names of Events of one process are in the order of time, which the timestamp has only in seconds.
     for event in sorted(events, key=lambda one: (one.last_timestamp or "", one.metadata.name)):
-        warning = endings.get(event.reason, event.reason)
-        if is_recent(event, now, REPORTED_SECONDS):
-            newest[event.reporting_instance, warning] = event
-    holding = [event for event in newest.values() if event.reason in SELF_REPORTS]
-    by_text = {(event.reason, event.message): event for event in holding}
+        is_report = event.reason in (Reason.CREDENTIAL_NOT_RELOADED, Reason.CREDENTIAL_RELOADED)
+        if is_report and is_recent(event, now, REPORTED_SECONDS):
+            newest[event.reporting_instance] = event
+    holding = [event for event in newest.values() if event.reason == Reason.CREDENTIAL_NOT_RELOADED]
+    by_text = {event.message: event for event in holding}
     return sorted(by_text.values(), key=lambda event: event.last_timestamp or "", reverse=True)
 
 

@@ -54,7 +54,6 @@ from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import GRANT
 from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.load_balancer.specification import new_load_balancer
@@ -78,7 +77,7 @@ API_CHECK: Final = "API versions"
 CONTENT_CHECK: Final = "contents"
 _USUAL: Final = frozenset({NO_LEADER, *UNEXPLAINED})
 """Reasons that are right before an installation."""
-_FATAL: Final = frozenset({Reason.NOT_ELECTED, LEASE_NOT_WRITABLE, OTHER_CLUSTER_NAME, SAME_CLUSTER})
+_FATAL: Final = frozenset({LEASE_NOT_WRITABLE, OTHER_CLUSTER_NAME, SAME_CLUSTER})
 """Reasons for which the controller must not be installed or cannot work."""
 DRY_RUN_SECONDS: Final = 5.0
 """Time for the dry run. Longer than a slow server needs, and short for a person: a webhook that hangs may take 30 s."""

@@ -29,7 +29,7 @@ async def test_time_starts_again_with_another_subject_and_not_with_another_text(
 @jumping_time
 async def test_end_of_a_state_is_reported_once() -> None:
     emitted: list[EventMessage] = []
-    report = SelfReport(emitted.append, EventMessage("Normal", Reason.SINGLE_CONTROLLER, "end"))
-    for state in (None, EventMessage("Warning", Reason.NOT_ELECTED, "two"), None, None):
+    report = SelfReport(emitted.append, EventMessage("Normal", Reason.CREDENTIAL_RELOADED, "end"))
+    for state in (None, EventMessage("Warning", Reason.CREDENTIAL_NOT_RELOADED, "broken"), None, None):
         report.update(state)
-    assert [one.reason for one in emitted] == [Reason.NOT_ELECTED, Reason.SINGLE_CONTROLLER]
+    assert [one.reason for one in emitted] == [Reason.CREDENTIAL_NOT_RELOADED, Reason.CREDENTIAL_RELOADED]
