@@ -16,73 +16,70 @@ PREFIX: Final = "cloudprovider.harvesterhci.io/"
 DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 """Default of the flag --cluster-name; two clusters with this name cannot be distinguished."""
 
+SERVICE_ANNOTATIONS: Final[list[str]] = []
+"""The annotations of this controller on a Service."""
+KUBE_VIP_ANNOTATIONS: Final[list[str]] = []
+"""The annotations of kube-vip on a Service that this controller reads."""
+LB_KEYS: Final[list[str]] = []
+"""The labels and annotations of a LoadBalancer that this controller reads or writes."""
+NODE_KEYS: Final[list[str]] = []
+"""The labels and annotations of a Node that this controller reads or writes."""
+
+
+def _of(keys: list[str], key: str) -> str:
+    """Return a key that is added to these."""
+    keys.append(key)
+    return key
+
+
 # Annotations that users write on a Service.
-IPAM: Final = PREFIX + "ipam"
+IPAM: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "ipam")
 """Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Source of the address: an IP pool of Harvester,
 or a DHCP server. Fixed while the load balancer exists."""
-NETWORK: Final = PREFIX + "network"
+NETWORK: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "network")
 """Service annotation, set by users: `namespace/name` of a VM network. Network of the address of a cluster load
 balancer; before Harvester 1.9, also set `ip-pool`. Usually fixed once there is an address."""
-PROJECT: Final = PREFIX + "project"
+PROJECT: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "project")
 """Service annotation, set by users: `cluster/project` id. Rancher project that selects the IP pool of a VM load
 balancer, from Harvester 1.7 on. Harvester overwrites it in all other cases."""
-POOL_NAMESPACE: Final = PREFIX + "namespace"
+POOL_NAMESPACE: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "namespace")
 """Service annotation, set by users: namespace in Harvester. No effect: Harvester overwrites it with the namespace of
 the load balancer."""
-PRIMARY_SERVICE: Final = PREFIX + "primary-service"
+PRIMARY_SERVICE: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "primary-service")
 """Service annotation, set by users: `namespace/name` of a Service. Share the address of that Service."""
-WORKLOAD_TYPE: Final = PREFIX + "workload-type"
+WORKLOAD_TYPE: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "workload-type")
 """Service annotation, set by users: `cluster` or `vm` (default: `cluster`). Who announces the address: kube-vip in this
 cluster, or Harvester."""
-IP_POOL: Final = PREFIX + "ip-pool"
+IP_POOL: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "ip-pool")
 """Service annotation, set by users: name of an IP pool, without a namespace. Take the address from this pool, whatever
 its selector says. Once the load balancer has an address, only the pool of this address can be named."""
-REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
+REQUESTED_ADDRESS: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "requested-address")
 """Service annotation, set and read by this controller or users: IPv4 address. A new Service requests it in the pool in
 `ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated one. A request in
 `kube-vip.io/loadbalancerIPs` of a new Service is kept here, with the UID of the Service: it does not count on a
 copy."""
-ANNOUNCED_AS: Final = PREFIX + "announced-as"
+ANNOUNCED_AS: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "announced-as")
 """Service annotation, set and read by this controller: JSON. The last step of the controller to have the address
 announced. It continues there after a restart. Without it, the Service is handled as one of another provider, or
 announced once more."""
-HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
+HEALTH_CHECK_PORT: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "healthcheck-port")
 """Service annotation, set by users: Service port number, port name or node port. Harvester checks the Nodes of a
 VM load balancer by a TCP connection to this port. A new Service gets such a load balancer, unless `workload-type` is
 set."""
-HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
+HEALTH_CHECK_SUCCESS_THRESHOLD: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "healthcheck-success-threshold")
 """Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row after which a Node gets
 traffic."""
-HEALTH_CHECK_FAILURE_THRESHOLD: Final = PREFIX + "healthcheck-failure-threshold"
+HEALTH_CHECK_FAILURE_THRESHOLD: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "healthcheck-failure-threshold")
 """Service annotation, set by users: number from 1 (default: `3`). Failed checks in a row after which a Node gets no
 traffic."""
-HEALTH_CHECK_PERIOD: Final = PREFIX + "healthcheck-periodseconds"
+HEALTH_CHECK_PERIOD: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "healthcheck-periodseconds")
 """Service annotation, set by users: seconds from 1 (default: `5`). Time between two checks."""
-HEALTH_CHECK_TIMEOUT: Final = PREFIX + "healthcheck-timeoutseconds"
+HEALTH_CHECK_TIMEOUT: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "healthcheck-timeoutseconds")
 """Service annotation, set by users: seconds from 1 (default: `3`). Time to accept the connection."""
 
-DESCRIPTION: Final = PREFIX + "description"
+DESCRIPTION: Final = _of(SERVICE_ANNOTATIONS, PREFIX + "description")
 """Service annotation, set by users: text (default: `namespace/name of cluster NAME`). Description of the load balancer
 in Harvester."""
-
-SERVICE_ANNOTATIONS: Final = (
-    IPAM,
-    NETWORK,
-    PROJECT,
-    POOL_NAMESPACE,
-    PRIMARY_SERVICE,
-    WORKLOAD_TYPE,
-    IP_POOL,
-    REQUESTED_ADDRESS,
-    HEALTH_CHECK_PORT,
-    HEALTH_CHECK_SUCCESS_THRESHOLD,
-    HEALTH_CHECK_FAILURE_THRESHOLD,
-    HEALTH_CHECK_PERIOD,
-    HEALTH_CHECK_TIMEOUT,
-    DESCRIPTION,
-    ANNOUNCED_AS,
-)
-"""The annotations of this controller on a Service."""
 
 # Annotations and labels that this controller writes on a Service.
 PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
@@ -94,38 +91,27 @@ SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 balancer is being deleted."""
 
 # kube-vip's; only ``plan.service.announcing`` reads and writes them.
-KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
+KUBE_VIP_ADDRESSES: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/loadbalancerIPs")
 """Service annotation, set and read by this controller: address, `0.0.0.0` or empty. What kube-vip announces: the
 address, one from DHCP (`0.0.0.0`), or nothing (empty)."""
-KUBE_VIP_INTERFACE: Final = "kube-vip.io/serviceInterface"
+KUBE_VIP_INTERFACE: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/serviceInterface")
 """Service annotation, set and read by this controller or users: network device. Device of the Nodes on which kube-vip
 announces the address of a Service with a network."""
-KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
+KUBE_VIP_IGNORE: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/ignore")
 """Service annotation, set by this controller: `true`. kube-vip in this cluster ignores the Service: it has no address
 yet, or Harvester announces it."""
-KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
+KUBE_VIP_HOST: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/vipHost")
 """Service annotation, set by kube-vip: node name. The node that last announced an address of the Service, as it
 noted."""
-KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
+KUBE_VIP_LEASE: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/requestedIP")
 """Service annotation, set by kube-vip or users: address, or two with a comma. The last lease from DHCP, or the address
 to request there."""
-KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
+KUBE_VIP_DDNS: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/ddns")
 """Service annotation, set by this controller or users: `False` or `FALSE`. Do not set it: the controller changes the
 spelling to have kube-vip announce an address again. A user's `true` stays."""
-KUBE_VIP_LEASE_NAME: Final = "kube-vip.io/leaseName"
+KUBE_VIP_LEASE_NAME: Final = _of(KUBE_VIP_ANNOTATIONS, "kube-vip.io/leaseName")
 """Service annotation, set by users: name. The Lease with which kube-vip elects the Node of the Service, with
 `svc_election`."""
-
-KUBE_VIP_ANNOTATIONS: Final = (
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_INTERFACE,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_HOST,
-    KUBE_VIP_LEASE,
-    KUBE_VIP_LEASE_NAME,
-    KUBE_VIP_DDNS,
-)
-"""The annotations of kube-vip on a Service that this controller reads."""
 
 # Marks of other load balancer controllers on a Service.
 FOREIGN_ANNOTATIONS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
@@ -138,61 +124,43 @@ RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
 the Service."""
 
 # Annotations and labels that this controller writes on a Harvester LoadBalancer.
-LB_UPDATE_AFTER_CREATE: Final = PREFIX + "update-after-create"
+LB_UPDATE_AFTER_CREATE: Final = _of(LB_KEYS, PREFIX + "update-after-create")
 """LoadBalancer annotation, set and read by this controller: `true`. A new VM load balancer is updated once more:
 Harvester's cleanup of an earlier one with its name can delete parts of it."""
-LB_DESCRIPTION: Final = PREFIX + "description-from-service"
+LB_DESCRIPTION: Final = _of(LB_KEYS, PREFIX + "description-from-service")
 """LoadBalancer annotation, set and read by this controller: `true`. The description is from the annotation of the
 Service."""
-LB_RECONCILE: Final = PREFIX + "reconcile-requested"
+LB_RECONCILE: Final = _of(LB_KEYS, PREFIX + "reconcile-requested")
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and is to be
 deleted; Harvester's next status shows whether an address would be lost."""
-LB_CLUSTER: Final = PREFIX + "cluster"
+LB_CLUSTER: Final = _of(LB_KEYS, PREFIX + "cluster")
 """LoadBalancer label, set and read by this controller: cluster name. Name of the guest cluster."""
-LB_SERVICE_NAMESPACE: Final = PREFIX + "serviceNamespace"
+LB_SERVICE_NAMESPACE: Final = _of(LB_KEYS, PREFIX + "serviceNamespace")
 """LoadBalancer label, set and read by this controller: namespace. Namespace of the Service."""
-LB_SERVICE_NAME: Final = PREFIX + "serviceName"
+LB_SERVICE_NAME: Final = _of(LB_KEYS, PREFIX + "serviceName")
 """LoadBalancer label, set and read by this controller: name. Name of the Service."""
-LB_OWNER: Final = PREFIX + "cluster-uid"
+LB_OWNER: Final = _of(LB_KEYS, PREFIX + "cluster-uid")
 """LoadBalancer annotation, set and read by this controller: UID. UID of the namespace `kube-system` of the guest
 cluster."""
-LB_SERVICE_UID: Final = PREFIX + "service-uid"
+LB_SERVICE_UID: Final = _of(LB_KEYS, PREFIX + "service-uid")
 """LoadBalancer annotation, set and read by this controller: UID. UID of the Service."""
-LB_SERVICE_UUID: Final = PREFIX + "service-uuid"
+LB_SERVICE_UUID: Final = _of(LB_KEYS, PREFIX + "service-uuid")
 """LoadBalancer annotation, set by others: UID. UID of the Service, from providers before 0.2."""
-LB_REQUESTED_NETWORK: Final = PREFIX + "lb-network"
+LB_REQUESTED_NETWORK: Final = _of(LB_KEYS, PREFIX + "lb-network")
 """LoadBalancer annotation, set and read by this controller: `namespace/name`. Requested network."""
-LB_MANAGEMENT_NETWORK: Final = PREFIX + "managementNetwork"
+LB_MANAGEMENT_NETWORK: Final = _of(LB_KEYS, PREFIX + "managementNetwork")
 """LoadBalancer annotation, set by this controller: `namespace/name`. Value of --management-network; Harvester 1.9
 chooses the pool by it if no network is requested."""
 LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
-LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
+LB_SELECT_CLUSTER: Final = _of(LB_KEYS, LB_PREFIX + "cluster")
 """LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selection of the pool."""
-LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
+LB_SELECT_NETWORK: Final = _of(LB_KEYS, LB_PREFIX + "network")
 """LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selection of the pool;
 Harvester can replace it."""
-LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
+LB_SELECT_PROJECT: Final = _of(LB_KEYS, LB_PREFIX + "project")
 """LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selection of the pool."""
-LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
+LB_SELECT_NAMESPACE: Final = _of(LB_KEYS, LB_PREFIX + "namespace")
 """LoadBalancer annotation, set by this controller: namespace. Namespace, for the selection of the pool."""
-LB_KEYS: Final = (
-    LB_UPDATE_AFTER_CREATE,
-    LB_DESCRIPTION,
-    LB_RECONCILE,
-    LB_CLUSTER,
-    LB_SERVICE_NAMESPACE,
-    LB_SERVICE_NAME,
-    LB_OWNER,
-    LB_SERVICE_UID,
-    LB_SERVICE_UUID,
-    LB_REQUESTED_NETWORK,
-    LB_MANAGEMENT_NETWORK,
-    LB_SELECT_CLUSTER,
-    LB_SELECT_NETWORK,
-    LB_SELECT_PROJECT,
-    LB_SELECT_NAMESPACE,
-)
-"""The labels and annotations of a LoadBalancer that this controller reads or writes."""
 LB_CONTROLLER_FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
 """LoadBalancer finalizer, set and read by this controller. Harvester's own: it releases the address. New load balancers
 are created with it, which saves Harvester a write."""
@@ -209,15 +177,15 @@ UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 """Node taint, set by kubelet: any. Keeps workloads off a Node until it is initialized."""
 SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
 """Node taint, set and read by this controller. The VM of the Node is stopped, or cannot start."""
-EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+EXCLUDE_NODE_LABEL: Final = _of(NODE_KEYS, "node.kubernetes.io/exclude-from-external-load-balancers")
 """Node label, set by others: any that does not mean `false`. The Node gets no traffic from VM load balancers."""
 AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 """Node taint, set by others: any. The cluster autoscaler is about to remove the Node: it gets no traffic from VM load
 balancers."""
-PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
+PROVIDED_NODE_IP: Final = _of(NODE_KEYS, "alpha.kubernetes.io/provided-node-ip")
 """Node annotation, set by others: address, or one per family. The address of the kubelet (`--node-ip`), the preferred
 InternalIP."""
-ADDITIONAL_INTERNAL_IPS: Final = PREFIX + "additional-internal-ips"
+ADDITIONAL_INTERNAL_IPS: Final = _of(NODE_KEYS, PREFIX + "additional-internal-ips")
 """Node annotation, set by others: JSON list of addresses. Addresses of the VM that are not published as ExternalIP."""
 VM_CREATOR: Final = "harvesterhci.io/creator"
 """VirtualMachineInstance label, set by others: `docker-machine-driver-harvester`. Whether Rancher's node driver made
@@ -226,33 +194,21 @@ VM_CLUSTER: Final = "guestcluster.harvesterhci.io/name"
 """VirtualMachineInstance label, set by others: cluster name. Guest cluster of the VM."""
 VM_NAME: Final = "harvesterhci.io/vmName"
 """VirtualMachineInstance label, set by others: name of the VM. Selects the backends of a VM load balancer."""
-ZONE: Final = "topology.kubernetes.io/zone"
+ZONE: Final = _of(NODE_KEYS, "topology.kubernetes.io/zone")
 """Node label, set and read by this controller: zone. Zone of the host of the VM."""
-REGION: Final = "topology.kubernetes.io/region"
+REGION: Final = _of(NODE_KEYS, "topology.kubernetes.io/region")
 """Node label, set and read by this controller: region. Region of the host of the VM."""
-ZONE_BETA: Final = "failure-domain.beta.kubernetes.io/zone"
+ZONE_BETA: Final = _of(NODE_KEYS, "failure-domain.beta.kubernetes.io/zone")
 """Node label, set and read by this controller: zone. Older name of the zone."""
-REGION_BETA: Final = "failure-domain.beta.kubernetes.io/region"
+REGION_BETA: Final = _of(NODE_KEYS, "failure-domain.beta.kubernetes.io/region")
 """Node label, set and read by this controller: region. Older name of the region."""
-VM_ANNOTATION: Final = PREFIX + "virtual-machine"
+VM_ANNOTATION: Final = _of(NODE_KEYS, PREFIX + "virtual-machine")
 """Node annotation, set and read by this controller: `namespace/name` of the VM. VM of the provider ID, which is read
 again before the Node is deleted."""
-GO_VM_ANNOTATION: Final = PREFIX + "vm-name-of-guest-cluster-node"
+GO_VM_ANNOTATION: Final = _of(NODE_KEYS, PREFIX + "vm-name-of-guest-cluster-node")
 """Node annotation, set by Go provider: name of the VM. The same from the Go provider; read if the Node has no
 `virtual-machine`."""
 
-NODE_KEYS: Final = (
-    EXCLUDE_NODE_LABEL,
-    PROVIDED_NODE_IP,
-    ADDITIONAL_INTERNAL_IPS,
-    ZONE,
-    REGION,
-    ZONE_BETA,
-    REGION_BETA,
-    VM_ANNOTATION,
-    GO_VM_ANNOTATION,
-)
-"""The labels and annotations of a Node that this controller reads or writes."""
 VM_KEYS: Final = (VM_CREATOR, VM_CLUSTER, VM_NAME, ZONE, REGION)
 """The labels and annotations of a VM and its VMI that this controller reads."""
 

@@ -44,7 +44,7 @@ from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LEASE_FLAGS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
 from harvester_ccm.plan.node.match import vm_names
-from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES, NodeStore
 from harvester_ccm.plan.service.allocation.address_pools import (
     ObservedPool,
     PoolRights,
@@ -57,7 +57,7 @@ from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.ownership.owner import may_be_of_cluster
 from harvester_ccm.plan.service.ownership.virtual_ips import VirtualIPIndex
 from harvester_ccm.plan.service.sharing.ranking import Rankings
-from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
+from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ServiceStore
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
@@ -148,8 +148,8 @@ async def open_clusters(context: CommandContext) -> AsyncIterator[Connection]:
             yield Connection(guest, harvester, latency)
 
 
-class ClusterStore:
-    """Everything that the plans read, at one point in time: a ``ServiceStore`` and a ``NodeStore``."""
+class ClusterStore(ServiceStore, NodeStore):
+    """Everything that the plans read, at one point in time."""
 
     def __init__(self, cluster: ClusterIdentity, lists: Mapping[str, Page[Any] | KubeError] = {}) -> None:
         """``lists`` has the list of each resource by its plural, or the reason why it could not be read."""
@@ -163,12 +163,7 @@ class ClusterStore:
         self.vms = self._listed(VIRTUAL_MACHINES, VM_INDEXES)
         self.vmis = self._listed(INSTANCES, VMI_INDEXES)
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
-        self.last_announced_at = -math.inf
-        """Lists do not show when kube-vip noted a node."""
         self.pool_rights = rights_in(lists.get(RULES_REVIEWS.plural))
-        """The IP pools in which an address can be requested."""
-        self.api_servers: frozenset[str] = frozenset()
-        """The addresses of both API servers in the kubeconfigs."""
         self.pools: dict[str, ObservedPool] = {}
         """The IP pools in which Services request an address, if they were read."""
         self.endpoints: dict[str, Endpoints] = {}
@@ -179,8 +174,7 @@ class ClusterStore:
         """Those beside the Lease of the controller; empty if they cannot be listed, as in its pod."""
         self.service_cidrs: Sequence[str] = ()
         """Ranges of cluster IPs; empty if they cannot be listed, as in the pod and before Kubernetes 1.33."""
-        self.hostnames: Mapping[str, str] = {}
-        """VM name to the host name that its guest agent reported."""
+        self.backends = backends_of(self.nodes.all(), vm_names(self)) if self.nodes.synced else None
         self.taken = datetime.now(UTC)
         """When the lists were read."""
 
@@ -191,11 +185,6 @@ class ClusterStore:
         if isinstance(found, Page):
             return Store(found.items, indexes, unread=found.unread)
         return Store((), indexes, problem=found)
-
-    @cached_property
-    def backends(self) -> Backends:
-        """The nodes that can get traffic."""
-        return backends_of(self.nodes.all(), vm_names(self)) if self.nodes.synced else None
 
     def own_load_balancers(self) -> Iterator[LoadBalancer]:
         """Yield the load balancers that may be those of this cluster."""

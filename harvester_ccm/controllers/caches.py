@@ -1,6 +1,5 @@
 """The caches of both clusters, one object for all controllers, and what follows from several of them."""
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,48 +8,54 @@ import structlog
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, ConfigMap, Node, Service
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    ClusterIdentity,
+    LoadBalancer,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
-from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES, NodeStore
 from harvester_ccm.plan.service.allocation.address_pools import PoolRights
 from harvester_ccm.plan.service.announcing.seen import receipt_node
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.sharing.ranking import Rankings
-from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
+from harvester_ccm.plan.service.store import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ServiceStore
 
 _MAPPING: Final = f"metadata.name={NAD_MAPPING_NAME}"
 
 log = structlog.get_logger(__name__)
 
 
-class Caches:
-    """The ``ServiceStore`` and ``NodeStore`` of the controllers. They follow the clusters while the informers run."""
+class Caches(ServiceStore, NodeStore):
+    """The stores of the controllers. They follow the clusters while the informers run."""
 
     def __init__(self, guest: ApiClient, harvester: ApiClient, cluster: ClusterIdentity) -> None:
         """``cluster`` has the namespace in Harvester; its UID can be set later, before the controllers start."""
         namespace = cluster.namespace
         self.cluster = cluster
         """The guest cluster."""
-        self.services = Informer(guest, SERVICES, indexes=SERVICE_INDEXES)
-        self.nodes = Informer(guest, NODES, indexes=NODE_INDEXES)
-        self.config_maps = Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=_MAPPING)
+        self.services: Informer[Service] = Informer(guest, SERVICES, indexes=SERVICE_INDEXES)
+        self.nodes: Informer[Node] = Informer(guest, NODES, indexes=NODE_INDEXES)
+        self.config_maps: Informer[ConfigMap] = Informer(
+            guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=_MAPPING
+        )
         """Holds the ConfigMap that maps networks to devices, and no other one."""
-        self.load_balancers = Informer(harvester, LOAD_BALANCERS, namespace=namespace, indexes=LOAD_BALANCER_INDEXES)
-        self.vms = Informer(harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES)
-        self.vmis = Informer(harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES)
+        self.load_balancers: Informer[LoadBalancer] = Informer(
+            harvester, LOAD_BALANCERS, namespace=namespace, indexes=LOAD_BALANCER_INDEXES
+        )
+        self.vms: Informer[VirtualMachine] = Informer(
+            harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES
+        )
+        self.vmis: Informer[VirtualMachineInstance] = Informer(
+            harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES
+        )
         self.rankings = Rankings(self.services, cluster)
-        self.hostnames: dict[str, str] = {}
-        """VM name to the host name that its guest agent reported. ``GuestHostnames`` updates it."""
-        self.backends: Backends = None
-        """The nodes that may get traffic, as of the last ``refresh_backends``."""
-        self.pool_rights = PoolRights(are_known=False)
-        """The IP pools in which an address can be requested, as of the last review."""
-        self.api_servers: frozenset[str] = frozenset()
-        """The addresses of both API servers in the kubeconfigs."""
-        self.last_announced_at = -math.inf
-        """When kube-vip last wrote a receipt on a Service without one. A restart counts all of them again."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
         self.on_backends: Callable[[], None] = lambda: None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, IntEnum, auto
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 from uuid import UUID, uuid5
 
 from msgspec import Struct
@@ -69,28 +69,15 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {ID
 VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {IDENTITY: vmi_identities}
 
 
-class NodeStore(Protocol):
-    """The caches that plans of Nodes read."""
+class NodeStore:
+    """What plans of Nodes read: with NODE_INDEXES, VM_INDEXES and VMI_INDEXES."""
 
-    @property
-    def nodes(self) -> Store[Node]:
-        """The Nodes of the guest cluster, with NODE_INDEXES."""
-
-    @property
-    def vms(self) -> Store[VirtualMachine]:
-        """The VMs of the Harvester namespace, with VM_INDEXES."""
-
-    @property
-    def vmis(self) -> Store[VirtualMachineInstance]:
-        """The VMIs of the Harvester namespace, with VMI_INDEXES."""
-
-    @property
-    def cluster(self) -> ClusterIdentity:
-        """The guest cluster."""
-
-    @property
-    def hostnames(self) -> Mapping[str, str]:
-        """VM name to the host name that its guest agent reported. Empty unless a Node needs them."""
+    nodes: Store[Node]
+    vms: Store[VirtualMachine]
+    vmis: Store[VirtualMachineInstance]
+    cluster: ClusterIdentity
+    hostnames: Mapping[str, str] = {}
+    """VM name to the host name that its guest agent reported. Empty unless a Node needs them."""
 
 
 class Membership(IntEnum):

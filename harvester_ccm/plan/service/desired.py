@@ -114,6 +114,11 @@ class Desired(Struct, frozen=True):
     look_again_after: float | None = None
     """Seconds after which the Service is planned again; None: when something changes."""
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether the Event of the verdict is due."""
+        return isinstance(self.verdict, NotReady) and self.verdict.emits_event
+
     def with_events(self, *events: EventMessage | None) -> "Desired":
         """Return the same state with these Events in front."""
         return replace(self, events=(*events, *self.events))
@@ -165,23 +170,16 @@ def waits_for(reason: Reason) -> NotReady:
     return NotReady(reason, message, changes_condition=False, emits_event=False)
 
 
-class Waiting(Struct, frozen=True):
-    """A verdict, and the seconds after which it can change by itself."""
-
-    verdict: NotReady
-    look_again_after: float | None = None
-
-
-def waits_at_most(grace_seconds: float, warning: EventMessage, snapshot: ServiceSnapshot, phase: str) -> Waiting:
-    """Return the verdict on a Service that waits; the Warning is due after the grace time in this phase."""
+def waits_at_most(grace_seconds: float, warning: EventMessage, snapshot: ServiceSnapshot, phase: str) -> Desired:
+    """Return the state of a Service that waits; the Warning is due after the grace time in this phase."""
     return waits_until(grace_seconds - snapshot.waited(phase), warning, snapshot)
 
 
-def waits_until(left: float, warning: EventMessage, snapshot: ServiceSnapshot) -> Waiting:
-    """Return the verdict on a Service that waits; the Warning is due in ``left`` seconds, and not before."""
+def waits_until(left: float, warning: EventMessage, snapshot: ServiceSnapshot) -> Desired:
+    """Return the state of a Service that waits; the Warning is due in ``left`` seconds, and not before."""
     if left > 0:
-        return Waiting(waits_for(Reason(warning.reason)), left)
-    return Waiting(not_ready(warning, snapshot))
+        return Desired(waits_for(Reason(warning.reason)), look_again_after=left)
+    return Desired(not_ready(warning, snapshot))
 
 
 def not_ready(warning: EventMessage, snapshot: ServiceSnapshot) -> NotReady:

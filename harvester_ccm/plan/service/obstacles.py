@@ -1,5 +1,7 @@
 """Plans of Services that others serve, or that get no load balancer or no address because something prevents it."""
 
+from msgspec.structs import replace
+
 from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Wish
@@ -28,8 +30,7 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
         # For Services that have what they need, health checks and metrics report the outage.
         return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), wish, look_again_after=1.0 if waits_for_vms else None)
     problem = snapshot.machines_problem if waits_for_vms else snapshot.harvester_problem
-    waiting = waits_for_harvester(problem, snapshot, Phase.HARVESTER_UNKNOWN)
-    return Desired(waiting.verdict, wish, look_again_after=waiting.look_again_after)
+    return replace(waits_for_harvester(problem, snapshot, Phase.HARVESTER_UNKNOWN), wish=wish)
 
 
 def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:

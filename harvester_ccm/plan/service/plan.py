@@ -299,9 +299,8 @@ def _patch_of_condition_alone(
 def _events(desired: Desired) -> tuple[EventMessage, ...]:
     """Return the Events, each once. The Event of the verdict comes last."""
     events = [event for event in desired.events if event is not None]
-    verdict = desired.verdict
-    if isinstance(verdict, NotReady) and verdict.emits_event:
-        events.append(verdict.message)
+    if isinstance(desired.verdict, NotReady) and desired.verdict.emits_event:
+        events.append(desired.verdict.message)
     return tuple(dict.fromkeys(events))
 
 

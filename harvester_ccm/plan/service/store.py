@@ -3,8 +3,9 @@
 The caches of the controllers are such a store, and so are the complete lists of a command.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text
@@ -36,52 +37,26 @@ Backends = tuple[str, ...] | None
 """The VMs of the nodes that may get traffic; None until the VMs are listed: the backends are left as they are then."""
 
 
-class ServiceStore(Protocol):
-    """Services and everything that they depend on."""
+class ServiceStore:
+    """Services and everything that they depend on: with SERVICE_INDEXES and LOAD_BALANCER_INDEXES."""
 
-    @property
-    def services(self) -> Store[Service]:
-        """With SERVICE_INDEXES."""
-
-    @property
-    def rankings(self) -> Rankings:
-        """Of these Services, for each primary."""
-
-    @property
-    def load_balancers(self) -> Store[LoadBalancer]:
-        """With LOAD_BALANCER_INDEXES."""
-
-    @property
-    def config_maps(self) -> Store[ConfigMap]:
-        """Holds the network mapping."""
-
-    @property
-    def backends(self) -> Backends:
-        """The nodes that may get traffic."""
-
-    @property
-    def nodes(self) -> Store[Node]:
-        """The Nodes of the guest cluster."""
-
-    @property
-    def vms(self) -> Store[VirtualMachine]:
-        """The VMs in the namespace of the load balancers."""
-
-    @property
-    def vmis(self) -> Store[VirtualMachineInstance]:
-        """Their instances."""
-
-    @property
-    def pool_rights(self) -> PoolRights:
-        """The IP pools in which an address can be requested."""
-
-    @property
-    def api_servers(self) -> frozenset[str]:
-        """The addresses of both API servers in the kubeconfigs."""
-
-    @property
-    def last_announced_at(self) -> float:
-        """When kube-vip last wrote a receipt on a Service without one, in seconds of the monotonic clock."""
+    services: Store[Service]
+    rankings: Rankings
+    load_balancers: Store[LoadBalancer]
+    config_maps: Store[ConfigMap]
+    """Holds the network mapping."""
+    nodes: Store[Node]
+    vms: Store[VirtualMachine]
+    """The VMs in the namespace of the load balancers."""
+    vmis: Store[VirtualMachineInstance]
+    backends: Backends = None
+    """The nodes that may get traffic."""
+    pool_rights = PoolRights(are_known=False)
+    """The IP pools in which an address can be requested."""
+    api_servers: frozenset[str] = frozenset()
+    """The addresses of both API servers in the kubeconfigs."""
+    last_announced_at = -math.inf
+    """When kube-vip last wrote a receipt on a Service without one, in seconds of the monotonic clock."""
 
 
 def _requests_of(service: Service) -> Iterable[str]:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Ingress
 from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE
-from harvester_ccm.plan.service.desired import Desired, Waiting, waits_at_most
+from harvester_ccm.plan.service.desired import Desired, waits_at_most
 from harvester_ccm.plan.service.messages import UNAVAILABLE_GRACE_SECONDS, harvester_unavailable
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
@@ -18,8 +18,8 @@ RECHECK_SECONDS: Final = 60.0
 nothing may wake it."""
 
 
-def waits_for_harvester(problem: KubeError | None, snapshot: ServiceSnapshot, phase: Phase) -> Waiting:
-    """Return the verdict on a Service that waits until Harvester can be read; a request that failed is said at once."""
+def waits_for_harvester(problem: KubeError | None, snapshot: ServiceSnapshot, phase: Phase) -> Desired:
+    """Return the state of a Service that waits until Harvester can be read; a request that failed is said at once."""
     grace = UNAVAILABLE_GRACE_SECONDS if problem is None else 0.0
     return waits_at_most(grace, harvester_unavailable(problem, snapshot.service), snapshot, phase)
 

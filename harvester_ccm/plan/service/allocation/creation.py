@@ -53,13 +53,11 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
     is_vm = snapshot.request.wants_vm
     body = next_body(snapshot, is_vm=is_vm)
     if body is None:
-        waiting = waits_for_harvester(snapshot.machines_problem, snapshot, Phase.NEW)
-        return while_waiting(snapshot, Desired(waiting.verdict, look_again_after=waiting.look_again_after))
+        return while_waiting(snapshot, waits_for_harvester(snapshot.machines_problem, snapshot, Phase.NEW))
     answer = answer_to_request(snapshot)
     if answer.step is RequestStep.AWAIT_RIGHTS:
-        waiting = waits_at_most(UNAVAILABLE_GRACE_SECONDS, _RIGHTS_UNKNOWN, snapshot, Phase.NEW)
-        waits = Desired(waiting.verdict, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
-        return while_waiting(snapshot, waits)
+        waits = waits_at_most(UNAVAILABLE_GRACE_SECONDS, _RIGHTS_UNKNOWN, snapshot, Phase.NEW)
+        return while_waiting(snapshot, replace(waits, finalizer=Finalizer.ADD))
     if answer.step is RequestStep.WAIT and answer.warning is not None:
         verdict = not_ready(answer.warning, snapshot)
         return while_waiting(snapshot, Desired(verdict, look_again_after=answer.look_again_after))
@@ -117,9 +115,8 @@ def plan_queued(snapshot: ServiceSnapshot) -> Desired:
     if condition is not None and condition.status == "False" and condition.reason != Reason.CREATION_QUEUED:
         # What is wrong since the last attempt stays until the next one.
         return while_waiting(snapshot, Desired(waits_for(Reason.CREATION_QUEUED)))
-    waiting = waits_at_most(QUEUED_GRACE_SECONDS, CREATION_QUEUED, snapshot, Phase.NEW)
-    desired = Desired(replace(waiting.verdict, emits_event=False), look_again_after=waiting.look_again_after)
-    return while_waiting(snapshot, desired)
+    waits = waits_at_most(QUEUED_GRACE_SECONDS, CREATION_QUEUED, snapshot, Phase.NEW)
+    return while_waiting(snapshot, replace(waits, verdict=replace(waits.verdict, emits_event=False)))
 
 
 def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
@@ -130,9 +127,8 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
         "afterwards"
     )
     warning = EventMessage("Warning", Reason.REPLACEMENT_PENDING, cause, deletion_remedy(load_balancer))
-    waiting = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
-    desired = Desired(waiting.verdict, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
-    return while_waiting(snapshot, desired)
+    waits = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
+    return while_waiting(snapshot, replace(waits, finalizer=Finalizer.ADD))
 
 
 def next_body(snapshot: ServiceSnapshot, *, is_vm: bool) -> Document | None:

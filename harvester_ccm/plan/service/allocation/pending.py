@@ -13,7 +13,7 @@ from harvester_ccm.plan.service.allocation.deletion import deletion_write, left_
 from harvester_ccm.plan.service.allocation.state import Allocation, Requirement, Stage
 from harvester_ccm.plan.service.announcing.address_events import not_allocated
 from harvester_ccm.plan.service.announcing.sequence import HOLD
-from harvester_ccm.plan.service.desired import Desired, Finalizer, LoadBalancerWrite, Waiting, not_ready, waits_until
+from harvester_ccm.plan.service.desired import Desired, Finalizer, LoadBalancerWrite, not_ready, waits_until
 from harvester_ccm.plan.service.load_balancer.specification import load_balancer_change, searches_elsewhere
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
@@ -35,19 +35,14 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
     """
     load_balancer = snapshot.load_balancer
     allocation = snapshot.allocation
-    waiting = _waiting(snapshot, allocation)
-    desired = Desired(
-        waiting.verdict,
-        finalizer=Finalizer.ADD,
-        write=_write(snapshot, load_balancer),
-        look_again_after=waiting.look_again_after,
-    )
+    waits = _waiting(snapshot, allocation)
+    desired = replace(waits, finalizer=Finalizer.ADD, write=_write(snapshot, load_balancer))
     if _is_retained(snapshot):
         return replace(desired, write=None).with_events(not_allocated(snapshot))
     if allocation.is_refused:
         # The address that the Service had belongs to another one, or may at any moment.
         return replace(desired, wish=HOLD, ingress=without_addresses(snapshot))
-    is_reported = waiting.verdict.emits_event and load_balancer.spec.ipam != "dhcp"
+    is_reported = waits.is_reported and load_balancer.spec.ipam != "dhcp"
     warning = not_allocated(snapshot) if is_reported else None
     return while_waiting(snapshot, desired.with_events(warning))
 
@@ -78,14 +73,14 @@ def _seconds_to_warning(snapshot: ServiceSnapshot) -> float:
     return 0.0
 
 
-def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
+def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Desired:
     problem = snapshot.harvester_problem
     until_outage_counts = UNAVAILABLE_GRACE_SECONDS - snapshot.waited(Phase.PENDING)
     if problem is not None and until_outage_counts <= 0:
-        return Waiting(not_ready(harvester_unavailable(problem), snapshot))
+        return Desired(not_ready(harvester_unavailable(problem), snapshot))
     is_vm = snapshot.load_balancer.spec.workload_type == "vm"
-    waiting = waits_until(_seconds_to_warning(snapshot), pending_warning(allocation, is_vm=is_vm), snapshot)
-    return waiting if problem is None else Waiting(waiting.verdict, until_outage_counts)
+    waits = waits_until(_seconds_to_warning(snapshot), pending_warning(allocation, is_vm=is_vm), snapshot)
+    return waits if problem is None else replace(waits, look_again_after=until_outage_counts)
 
 
 def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalancerWrite | None:

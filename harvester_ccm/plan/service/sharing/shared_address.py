@@ -15,7 +15,6 @@ from harvester_ccm.plan.service.announcing.sequence import HOLD, LEAVE, Goal, Wi
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,
-    Waiting,
     not_ready,
     virtual_ip_ingress,
     waits_at_most,
@@ -135,23 +134,21 @@ def _ensured(snapshot: ServiceSnapshot, primary: Service, address: str) -> Event
 def plan_sharing_pending(snapshot: ServiceSnapshot) -> Desired:
     """Wait while the address may not be shared or does not exist."""
     sharing = sharing_of(snapshot)
-    waiting = _waiting(snapshot, sharing)
+    waits = _waiting(snapshot, sharing)
     has_address = was_secondary(snapshot.service) or bool(snapshot.service.addresses)
     if has_address and (sharing.gives_up or not _keeps_address(snapshot)):
-        return _given_up(snapshot, waiting)
+        return _given_up(snapshot, waits)
     # A Service that can never be served does not get the finalizer.
-    finalizer = Finalizer.ADD
-    if waiting.verdict.reason in BLOCKING_REASONS:
-        finalizer = Finalizer.KEEP
-    desired = Desired(waiting.verdict, finalizer=finalizer, look_again_after=waiting.look_again_after)
+    is_blocked = sharing.refusal is not None and sharing.refusal.reason in BLOCKING_REASONS
+    desired = waits if is_blocked else replace(waits, finalizer=Finalizer.ADD)
     # Otherwise the primary keeps the address, and so does this Service.
     is_held = _is_primary_withdrawn(snapshot) or not snapshot.service.addresses
     return replace(desired, wish=HOLD) if is_held else desired
 
 
-def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
+def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Desired:
     if sharing.refusal is not None:
-        return Waiting(not_ready(sharing.refusal, snapshot))
+        return Desired(not_ready(sharing.refusal, snapshot))
     warning = EventMessage(
         "Warning",
         Reason.SHARED_ADDRESS_PENDING,
@@ -159,13 +156,12 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
         "or DHCP yet: see its Events",
         f"To have an address of its own, remove annotation {names.PRIMARY_SERVICE}",
     )
-    waiting = waits_at_most(PRIMARY_GRACE_SECONDS, warning, snapshot, Phase.SHARING_PENDING)
-    if waiting.verdict.emits_event or not snapshot.service.addresses:
-        return waiting
+    waits = waits_at_most(PRIMARY_GRACE_SECONDS, warning, snapshot, Phase.SHARING_PENDING)
+    if waits.is_reported or not snapshot.service.addresses:
+        return waits
     # kube-vip goes on announcing an address that it reads; an address that Harvester announced for the primary is
     # announced by nobody.
-    verdict = replace(waiting.verdict, changes_condition=not snapshot.seen.read_address)
-    return Waiting(verdict, waiting.look_again_after)
+    return replace(waits, verdict=replace(waits.verdict, changes_condition=not snapshot.seen.read_address))
 
 
 def _is_primary_withdrawn(snapshot: ServiceSnapshot) -> bool:
@@ -195,12 +191,11 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
     return is_in_scope(primary, snapshot.cluster)
 
 
-def _given_up(snapshot: ServiceSnapshot, waiting: Waiting) -> Desired:
+def _given_up(snapshot: ServiceSnapshot, waits: Desired) -> Desired:
     device = "" if was_secondary(snapshot.service) else None
-    return Desired(
-        waiting.verdict,
-        Wish(Goal.HOLD, device=device, had_address=True),
+    return replace(
+        waits,
+        wish=Wish(Goal.HOLD, device=device, had_address=True),
         labels={names.PRIMARY_SERVICE_LABEL: None},
         ingress=without_addresses(snapshot),
-        look_again_after=waiting.look_again_after,
     )
