@@ -209,7 +209,7 @@ async def _delete(client: ApiClient, found: LoadBalancer) -> None:
     current = await _read(client, found)
     if current is None or current.metadata.deleting:
         return
-    owners = {(one.metadata.label(LB_CLUSTER), one.metadata.annotation(LB_OWNER)) for one in (found, current)}
+    owners = {(seen.metadata.label(LB_CLUSTER), seen.metadata.annotation(LB_OWNER)) for seen in (found, current)}
     if len(owners) > 1:
         raise KubeError("another cluster has taken it over since it was listed; list again")
     write = deletion_write(current)

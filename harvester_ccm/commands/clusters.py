@@ -216,8 +216,8 @@ class ClusterStore(ServiceStore, NodeStore):
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""
-        found = (self.lists.get(one.plural) for one in resources)
-        return next((one for one in found if isinstance(one, KubeError)), None)
+        answers = (self.lists.get(resource.plural) for resource in resources)
+        return next((answer for answer in answers if isinstance(answer, KubeError)), None)
 
     @property
     def harvester_problem(self) -> KubeError | None:
@@ -257,7 +257,7 @@ def _fix_of(error: KubeError) -> str:
 
 def _is_unserved(slices: Iterable[EndpointSlice]) -> bool:
     """Return whether there are endpoints, and none of them serves."""
-    serving = [endpoint.is_serving for one in slices for endpoint in one.endpoints or ()]
+    serving = [endpoint.is_serving for part in slices for endpoint in part.endpoints or ()]
     return bool(serving) and not any(serving)
 
 
@@ -313,8 +313,11 @@ async def list_clusters(
     namespace = harvester.namespace
     mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
     requests: dict[Resource[Any], Awaitable[Any]] = {
-        **{one: harvester.list(one, namespace=namespace) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)},
-        **{one: guest.list(one) for one in (SERVICES, NODES)},
+        LOAD_BALANCERS: harvester.list(LOAD_BALANCERS, namespace=namespace),
+        VIRTUAL_MACHINES: harvester.list(VIRTUAL_MACHINES, namespace=namespace),
+        INSTANCES: harvester.list(INSTANCES, namespace=namespace),
+        SERVICES: guest.list(SERVICES),
+        NODES: guest.list(NODES),
         RULES_REVIEWS: ask_review(harvester, RULES_REVIEWS, {"namespace": namespace}),
         CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
         NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),

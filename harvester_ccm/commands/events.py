@@ -87,9 +87,9 @@ def with_failed_write(reason: StatusReason | None, write: object, status: Object
     """Return the status of an object with the reason for which its next ``write``, if there is one, is not sent."""
     if reason is None or write is None or _is_of_other_fields(reason, write):
         return status
-    if reason is NOT_LED and not any(one.reason in UNEXPLAINED for one in status.reasons):
+    if reason is NOT_LED and not any(known.reason in UNEXPLAINED for known in status.reasons):
         return status
-    others = tuple(one for one in status.reasons if one.reason not in {*UNEXPLAINED, reason.reason})
+    others = tuple(other for other in status.reasons if other.reason not in {*UNEXPLAINED, reason.reason})
     state = State.DEGRADED if status.state is State.READY else status.state
     return replace(status, state=state, reasons=(reason, *others))
 
@@ -103,7 +103,9 @@ def _is_of_other_fields(reason: StatusReason, write: object) -> bool:
 
 async def read_failed_writes(store: ClusterStore, guest: ApiClient) -> dict[str, StatusReason]:
     """Return why writes to Services and Nodes are not sent: what the newest Event says, by the UID of its object."""
-    lists = await asyncio.gather(*(request_or_error(_list_events(guest, one.kind)) for one in (SERVICES, NODES)))
+    lists = await asyncio.gather(
+        *(request_or_error(_list_events(guest, resource.kind)) for resource in (SERVICES, NODES))
+    )
     by_uid: dict[str, StatusReason] = {}
     for events in lists:
         if not isinstance(events, KubeError):

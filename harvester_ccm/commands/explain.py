@@ -122,7 +122,7 @@ def _explain_service(found: Survey, service: Service) -> tuple[Document, bool]:
         "announcedBy": _announced_by(snapshot, plan),
         **msgspec.to_builtins(status),
         "problem": _unnamed_problem(problem, status),
-        "nextWrites": [_service_write(one, snapshot) for one in writes],
+        "nextWrites": [_service_write(write, snapshot) for write in writes],
         "notes": [*hints, *unannounced],
     }
     return document, not (status.is_problem or problem)
@@ -138,7 +138,9 @@ def _find(store: ClusterStore, key: str) -> Service:
     service = store.services.get(key)
     if service is None:
         name = key.partition("/")[2]
-        elsewhere = sorted(f"-n {one.metadata.namespace}" for one in store.services.all() if one.metadata.name == name)
+        elsewhere = sorted(
+            f"-n {other.metadata.namespace}" for other in store.services.all() if other.metadata.name == name
+        )
         hint = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
         raise KubeError(f"there is no Service {key} in this cluster{hint}")
     return service
@@ -164,7 +166,7 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
     return {
         "service": meta.key,
         "type": spec.type,
-        "ports": [f"{one.port}/{one.protocol} (node port {one.node_port or 'none'})" for one in spec.ports],
+        "ports": [f"{port.port}/{port.protocol} (node port {port.node_port or 'none'})" for port in spec.ports],
         "addresses": list(service.addresses),
         "requested": _requested(snapshot.request) if snapshot.scope.is_managed else "",
         "finalizers": list(meta.finalizers or ()),
@@ -269,11 +271,11 @@ def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
     more = warnings_in([lifecycle.cause, lifecycle.event, match.problem])
     more += _reasons_about(found.problems, f"Node {name}")
     status = replace(status, reasons=tuple(dict.fromkeys((*status.reasons, *more))))
-    patches = [one for one in (plan.write, lifecycle.write) if isinstance(one, NodePatch)]
-    writes = [_write(f"patch Node {name}", diff(_plain(node), one.body)) for one in patches]
+    patches = [write for write in (plan.write, lifecycle.write) if isinstance(write, NodePatch)]
+    writes = [_write(f"patch Node {name}", diff(_plain(node), patch.body)) for patch in patches]
     if lifecycle.deletes:
         writes.append(_write(f"delete Node {name}, after {confirmations} live GETs did not find its VM"))
-    addresses = {one.address: one.type for one in plan.addresses.addresses}
+    addresses = {entry.address: entry.type for entry in plan.addresses.addresses}
     reasons = plan.addresses.reasons
     document = {
         "node": name,
@@ -282,8 +284,8 @@ def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
         "providerId": node.spec.provider_id,
         "vm": _vm(match),
         "addresses": [
-            {"type": addresses.get(one, "dropped"), "address": one, "reason": reasons.get(one, "")}
-            for one in dict.fromkeys((*addresses, *reasons))
+            {"type": addresses.get(address, "dropped"), "address": address, "reason": reasons.get(address, "")}
+            for address in dict.fromkeys((*addresses, *reasons))
         ],
         **msgspec.to_builtins(status),
         "nextWrites": writes,

@@ -84,8 +84,8 @@ def _unmanaged(entries: Sequence[tuple[str, str]]) -> str:
 
 def _condition_of(node: Node) -> str:
     """Return the states of a Node that Kubernetes shows."""
-    is_new = "It is not initialized. " if uninitialized_taints(node) else ""
-    return is_new if node.ready == "True" else f"{is_new}It is NotReady. "
+    uninitialized = "It is not initialized. " if uninitialized_taints(node) else ""
+    return uninitialized if node.ready == "True" else f"{uninitialized}It is NotReady. "
 
 
 def _unreported(node: Node, plan: NodePlan) -> Iterator[str]:

@@ -115,7 +115,11 @@ which considers every authorizer of the API server.
 
 def permissions_of(cluster: str, settings: Settings) -> list[Permission]:
     """Return the permissions that the controller uses; the Lease is not used without leader election."""
-    return [one for one in PERMISSIONS[cluster] if settings.leader_election.enabled or one.resource is not LEASES]
+    return [
+        permission
+        for permission in PERMISSIONS[cluster]
+        if settings.leader_election.enabled or permission.resource is not LEASES
+    ]
 
 
 class Account(Struct, frozen=True):
@@ -192,9 +196,9 @@ async def missing_in_guest(client: ApiClient, settings: Settings) -> list[Line]:
 
 async def _denied(client: ApiClient, where: str, settings: Settings, subject: Mapping[str, object]) -> list[Permission]:
     """Return the permissions without which the controller is of no use, and that are denied for sure."""
-    required = [one for one in permissions_of(where, settings) if one.required]
+    required = [permission for permission in permissions_of(where, settings) if permission.required]
     granted = await asyncio.gather(
-        *(request_or_error(is_granted(client, where, one, settings, subject)) for one in required)
+        *(request_or_error(is_granted(client, where, permission, settings, subject)) for permission in required)
     )
     return [permission for permission, answer in zip(required, granted, strict=True) if answer is False]
 

@@ -113,7 +113,8 @@ class Row(Struct, frozen=True):
 async def check_permissions(client: ApiClient, where: str, settings: Settings, user: str) -> list[Row]:
     """Return a check for each kind of object."""
     used = permissions_of(where, settings)
-    granted = await asyncio.gather(*(request_or_error(is_granted(client, where, one, settings, {})) for one in used))
+    requests = (is_granted(client, where, permission, settings, {}) for permission in used)
+    granted = await asyncio.gather(*map(request_or_error, requests))
     who = f"to {user}" if user else "to the user of the kubeconfig"
     of_account = user.split(":")[2] if user.startswith("system:serviceaccount:") else ""
     checks = []

@@ -346,7 +346,7 @@ def _is_flat(block: Mapping[str, Any]) -> bool:
 def _words(key: str) -> str:
     """Return the words of a key in camel case: ``Provider ID`` for ``providerId``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key).lower().split()
-    text = " ".join(one.upper() if one in _ACRONYMS else one for one in words)
+    text = " ".join(word.upper() if word in _ACRONYMS else word for word in words)
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -356,7 +356,7 @@ def table(rows: Sequence[Mapping[str, Any]], indent: int = 0, below: Sequence[st
     The command of a row is printed below it, and a colon is in front of it.
     """
     keys = [key for key in rows[0] if key != COMMAND]
-    columns = [[_words(key).upper(), *(str(one[key] or "-") for one in rows)] for key in keys]
+    columns = [[_words(key).upper(), *(str(entry[key] or "-") for entry in rows)] for key in keys]
     filled = [cells for cells in columns if set(cells[1:]) != {"-"}]
     widths = [max(map(len, cells)) for cells in filled[:-1]]
     heading, *others = zip(*filled, strict=True)
@@ -383,7 +383,7 @@ def row(cells: Sequence[str | Text], widths: Sequence[int] = (), indent: int = 0
     for width in widths:
         grid.add_column(width=width, overflow="fold")
     grid.add_column(overflow="fold")
-    *others, last = (one if isinstance(one, Text) else Text(one, _STYLES.get(one, "")) for one in cells)
+    *others, last = (cell if isinstance(cell, Text) else Text(cell, _STYLES.get(cell, "")) for cell in cells)
     grid.add_row(*others, last)
     yield Padding(grid, (0, 0, 0, indent), expand=False)
 

@@ -250,10 +250,10 @@ def _of_initialized(reasons: Sequence[StatusReason]) -> ObjectStatus:
 def _status_of_node(view: NodeSnapshot, plan: NodePlan, not_ready: Iterable[StatusReason]) -> ObjectStatus:
     meta = view.node.metadata
     lost = view.match.problem
-    is_new = bool(uninitialized_taints(view.node))
+    is_uninitialized = bool(uninitialized_taints(view.node))
     if view.match.unmanaged:
         # Somebody has to remove the taint of a new Node, and this controller does not.
-        state = State.PENDING if is_new else State.UNMANAGED
+        state = State.PENDING if is_uninitialized else State.UNMANAGED
         return ObjectStatus(state, reasons=tuple(warnings_in([lost])))
     if meta.deleting:
         return ObjectStatus(State.DELETING, meta.deletion_timestamp or "")
@@ -262,7 +262,7 @@ def _status_of_node(view: NodeSnapshot, plan: NodePlan, not_ready: Iterable[Stat
         # For a Node that works, no Event reports that its VM is missing.
         events.append(lost)
     reasons = list(dict.fromkeys([*not_ready, *warnings_in(events)]))
-    if not is_new:
+    if not is_uninitialized:
         return _of_initialized(reasons)
     next_step = StatusReason(
         "Uninitialized",

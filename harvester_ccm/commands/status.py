@@ -256,16 +256,16 @@ def problem_rows(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
     """Yield what is wrong, the worst states first. That Harvester cannot be read is explained only once."""
     states = list(State)
     for name, verdict in sorted(lines, key=lambda line: (states.index(line[1].state), line[0])):
-        for one in verdict.reasons if verdict.is_problem else ():
-            is_known = is_away and verdict.state is not State.NONE and one.reason == "HarvesterUnavailable"
-            message = one.message
-            command = one.command
+        for reason in verdict.reasons if verdict.is_problem else ():
+            is_known = is_away and verdict.state is not State.NONE and reason.reason == "HarvesterUnavailable"
+            message = reason.message
+            command = reason.command
             if is_known:
                 # A command that gives something up makes no sense without the text that says when.
                 message = _waits_for_harvester(verdict.state)
                 command = ""
             row = {"object": name, "state": str(verdict.state), "since": verdict.since}
-            yield {**row, "reason": one.reason, "message": message, "command": command}
+            yield {**row, "reason": reason.reason, "message": message, "command": command}
 
 
 def _waits_for_harvester(state: State) -> str:
@@ -285,7 +285,8 @@ def status_text(document: Document) -> Iterator[RenderableType]:
         "leader": f"{leader['identity'] or 'none'}{f', for {since}' if since else ''}" if document["leader"] else "",
         "guest": f"{document['guest']['url']}  {_health(document['guest'])}",
         "harvester": f"{document['harvester']['url']}  {_health(document['harvester'])}",
-        **{one: ", ".join(f"{n} {state}" for state, n in document[one].items()) for one in ("services", "nodes")},
+        "services": ", ".join(f"{number} {state}" for state, number in document["services"].items()),
+        "nodes": ", ".join(f"{number} {state}" for state, number in document["nodes"].items()),
     }
     yield from describe(head)
     if problems:
@@ -319,7 +320,7 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
         {
             "object": same[0]["object"] + (f" and {len(same) - 1} more" if len(same) > 1 else ""),
             "state": same[0]["state"],
-            "for": age(min(one["since"] for one in same), now),
+            "for": age(min(problem["since"] for problem in same), now),
             "reason": same[0]["reason"],
             "command": same[0]["command"],
         }

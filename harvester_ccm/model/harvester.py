@@ -272,7 +272,7 @@ class IPPool(Object, frozen=True, kw_only=True):
     def is_usable(self) -> bool:
         """Whether Harvester can allocate addresses of it, as far as it shows that."""
         conditions = self.status.conditions or ()
-        is_refused = any((one.type, one.status) == ("Ready", "False") for one in conditions)
+        is_refused = any((entry.type, entry.status) == ("Ready", "False") for entry in conditions)
         return not self.metadata.deleting and not is_refused
 
 

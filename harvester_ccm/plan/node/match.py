@@ -160,8 +160,8 @@ def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
 def needs_hostname(node: Node, match: Match) -> bool:
     """Return whether only the host name of a guest can identify the VM of a new Node."""
     searched = match.problem is not None and match.problem.reason in {NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS}
-    is_new = bool(uninitialized_taints(node)) and not node.spec.provider_id
-    return is_new and (searched or match.by is MatchedBy.HOSTNAME)
+    is_unidentified = bool(uninitialized_taints(node)) and not node.spec.provider_id
+    return is_unidentified and (searched or match.by is MatchedBy.HOSTNAME)
 
 
 def unreadable(store: NodeStore) -> EventMessage | None:

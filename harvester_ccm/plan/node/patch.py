@@ -45,11 +45,11 @@ def metadata_patch(
     The arguments contain only what must change. None: nothing must.
     """
     others = tuple(taint for taint in node.spec.taints if taint.key != names.UNINITIALIZED_TAINT)
-    is_new = len(others) < len(node.spec.taints)
-    if not (labels or annotations or provider_id or is_new):
+    is_uninitialized = len(others) < len(node.spec.taints)
+    if not (labels or annotations or provider_id or is_uninitialized):
         return None
     body: dict[str, dict[str, object]] = {"metadata": {"uid": node.metadata.uid}}
-    if is_new:
+    if is_uninitialized:
         body = taints_body(node, others)
     if labels:
         body["metadata"]["labels"] = dict(labels)
@@ -69,8 +69,8 @@ def topology_labels(
     initialization, and not during a live migration. They are never removed: a VM that starts has no annotations yet.
     The API server would reject the whole patch for a value that is no label value.
     """
-    is_new = bool(uninitialized_taints(node))
-    if vmi is None or (not is_new and (vmi.is_migrating or not follow)):
+    is_uninitialized = bool(uninitialized_taints(node))
+    if vmi is None or (not is_uninitialized and (vmi.is_migrating or not follow)):
         return {}, ()
     labels: dict[str, str] = {}
     events: list[EventMessage] = []

@@ -191,9 +191,9 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return self.scope.role is Role.REMOVE
 
     @property
-    def is_new(self) -> bool:
-        """Whether this controller has not put its finalizer on the Service."""
-        return not self.service.metadata.has_finalizer(SERVICE_FINALIZER)
+    def has_finalizer(self) -> bool:
+        """Whether this controller has put its finalizer on the Service."""
+        return self.service.metadata.has_finalizer(SERVICE_FINALIZER)
 
     @property
     def load_balancer(self) -> LoadBalancer:

@@ -44,14 +44,14 @@ def device_for(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Device
         # An address of another network is announced already, and may work where it is.
         return Device()
     devices = snapshot.network_devices
-    is_new = seen.read_address != address
+    is_unread = seen.read_address != address
     if devices is None:
-        return Device(is_awaited=is_new)
+        return Device(is_awaited=is_unread)
     if network in devices:
         return Device(devices[network], changed_device(seen, address, devices[network]))
     # Without the controller of VM instances and without entries, no device will ever be known.
     is_expected = snapshot.cluster.publishes_devices or bool(devices)
-    if is_new and not seen.device and is_expected:
+    if is_unread and not seen.device and is_expected:
         cause = f"Address {address} is not announced: {_unknown_device(network, devices)}"
         remedy = f"Or set annotation {DEVICE_ANNOTATION} of the Service to a device"
         return Device(None, EventMessage("Warning", Reason.NETWORK_DEVICE_UNKNOWN, cause, remedy), is_awaited=True)

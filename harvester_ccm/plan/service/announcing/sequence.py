@@ -167,10 +167,10 @@ def _hold_without_record(seen: Seen, wish: Wish) -> Next:
     if seen.ignored and not seen.is_held:
         # A user, and not this controller, makes kube-vip ignore the Service.
         return Next(Progress.IGNORED, has_receipt=bool(seen.node))
-    is_new = seen.is_untouched and seen.address_annotation is None and not wish.had_address
+    is_unknown = seen.is_untouched and seen.address_annotation is None and not wish.had_address
     is_delegated = seen.is_held and bool(wish.address)
-    if is_new or is_delegated:
-        return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not is_new), wish)
+    if is_unknown or is_delegated:
+        return _held(Record(seen.uid, Step.HELD, fields=seen.compared, again=not is_unknown), wish)
     return _empty(seen, None)
 
 

@@ -53,13 +53,13 @@ def rank(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdent
     # Sorting is stable: within each half, the older one comes first.
     for secondary in sorted(ranked, key=lambda secondary: secondary.metadata.key not in has_address):
         key = secondary.metadata.key
-        is_new = key not in has_address
+        is_joining = key not in has_address
         if not _is_permitted(secondary, primary, cluster):
             continue
-        if is_new and not _is_fitting(secondary, primary, is_vm=is_vm):
+        if is_joining and not _is_fitting(secondary, primary, is_vm=is_vm):
             continue
         clash = _clash(secondary, used)
-        if not clash and is_new:
+        if not clash and is_joining:
             clash = _used_up(sharing + 1, len(shared_ports) + len(secondary.spec.ports))
         clashes[key] = clash
         if clash:
