@@ -185,6 +185,7 @@ REQUIRED: dict[str, Any] = {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPo
     [
         (service(**REQUIRED), False),
         (served(**REQUIRED), True),
+        (service(address=ADDRESS, **REQUIRED), True),
         # Another client emptied the status.
         (service(ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **REQUIRED), True),
     ],

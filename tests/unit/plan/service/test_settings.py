@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
-    ANNOUNCED_AS,
     DESCRIPTION,
     DHCP_ADDRESS,
     HEALTH_CHECK_PERIOD,
@@ -29,10 +27,9 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.announcing.seen import read_seen
 from harvester_ccm.plan.service.desired import ServicePlan
 from harvester_ccm.plan.service.ineffective import ignored_on_secondary, rejected_changes
-from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType, read_request
+from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType
 from tests.support.builders import ADDRESS, SUPPRESSED, UID, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import PRIMARY, SHARES, messages, plan, snapshot_of
@@ -81,6 +78,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, object]]] = {
     "primary": ({PRIMARY_SERVICE: " shop/web "}, {"primary": "shop/web"}),
     "empty primary": ({PRIMARY_SERVICE: " "}, {"primary": ""}),
     "requested address": ({REQUESTED_ADDRESS: " 10.0.0.7 "}, {"address": "10.0.0.7"}),
+    "requested address, kept by this controller": ({REQUESTED_ADDRESS: f"10.0.0.7 {UID}"}, {"address": "10.0.0.7"}),
     "address annotation of kube-vip": ({KUBE_VIP_ADDRESSES: "10.0.0.7"}, {"address": "10.0.0.7"}),
     "address annotation with blanks": ({KUBE_VIP_ADDRESSES: " 10.0.0.7 "}, {"address": "10.0.0.7"}),
     "DHCP of kube-vip": ({KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}, {"address": ""}),
@@ -99,8 +97,9 @@ def test_annotations(annotations: dict[str, str], expected: dict[str, object]) -
 def test_field_precedes_the_annotation_and_an_announced_address_is_no_request() -> None:
     both = service(spec={"loadBalancerIP": "10.0.0.8"}, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
     invalid_field = service(spec={"loadBalancerIP": "x"}, annotations={REQUESTED_ADDRESS: "10.0.0.7"})
-    addresses = [snapshot_of(requesting).request.address for requesting in (both, invalid_field, served())]
-    assert addresses == ["10.0.0.8", "10.0.0.7", ""]
+    later = served(spec={"loadBalancerIP": "10.0.0.8"})
+    addresses = [snapshot_of(requesting).request.address for requesting in (both, invalid_field, served(), later)]
+    assert addresses == ["10.0.0.8", "10.0.0.7", "", "10.0.0.8"]
 
 
 HEALTH_CHECK_PORTS: dict[str, tuple[str, int | None]] = {
@@ -184,6 +183,7 @@ NEW: dict[str, dict[str, Any]] = {
     "another prefix of Harvester": {"annotations": {"harvesterhci.io/ip-pool": "x"}},
     "unknown annotations, unlike any": {"annotations": {f"{PREFIX}z-z-z": "x", f"{PREFIX}y-y-y": "x"}},
     "IPv6 only": {"spec": {"ipFamilies": ["IPv6"]}},
+    "IPv6 first": {"spec": {"ipFamilies": ["IPv6", "IPv4"]}},
     "no node ports, kube-vip": NO_NODE_PORTS,
     "no node ports, VM load balancer": {**NO_NODE_PORTS, "annotations": VM},
     "some node ports, VM load balancer": {**SOME_NODE_PORTS, "annotations": VM},
@@ -371,33 +371,6 @@ def test_settings_without_effect_on_a_secondary() -> None:
         warning = ignored_on_secondary(snapshot.service, snapshot.request, PRIMARY, is_vm=is_vm)
         rows[name] = "" if warning is None else f"{warning.reason}: {warning.message}"
     assert differing("settings_on_secondary", rows) == []
-
-
-ADDRESS_REQUESTS: dict[str, tuple[Service, str]] = {
-    "a new Service": (service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}), "10.0.0.7"),
-    "a Service with a record": (served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}), ""),
-    "a Service with the finalizer": (service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}), ""),
-    "a copy: the record is of another Service": (
-        service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7", ANNOUNCED_AS: '{"uid": "other", "step": "shown"}'}),
-        "",
-    ),
-    "withdrawn": (service(annotations=SUPPRESSED), ""),
-    "the annotation that keeps the request": (
-        served(annotations={REQUESTED_ADDRESS: f"10.0.0.7 {UID}"}),
-        "10.0.0.7",
-    ),
-    "the annotation that keeps the request, on a copy": (
-        service(annotations={REQUESTED_ADDRESS: "10.0.0.7 other"}),
-        "",
-    ),
-    "the annotation of a user": (served(annotations={REQUESTED_ADDRESS: "10.0.0.7"}), "10.0.0.7"),
-    "the specification": (served(spec={"loadBalancerIP": "10.0.0.7"}), "10.0.0.7"),
-}
-
-
-@pytest.mark.parametrize(("requesting", "address"), ADDRESS_REQUESTS.values(), ids=ADDRESS_REQUESTS.keys())
-def test_address_that_a_service_requests(requesting: Service, address: str) -> None:
-    assert read_request(requesting, read_seen(requesting)).address == address
 
 
 def test_key_of_another_program_is_not_misplaced() -> None:
