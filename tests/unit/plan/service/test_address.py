@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.announcing.address_events import (
 )
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import observe
-from harvester_ccm.plan.service.verdict import Ready
+from harvester_ccm.plan.service.verdict import NotReady, Ready
 from tests.support.builders import (
     ADDRESS,
     CLUSTER,
@@ -187,6 +187,11 @@ def test_address_that_no_load_balancer_has(
         assert f"Address {ADDRESS} stays announced, but it is not allocated to this Service" in event.message
 
 
+def own(**fields: Any) -> LoadBalancer:
+    made = allocated(**fields)
+    return replace(made, metadata=replace(made.metadata, creation_timestamp="2026-02-01T00:00:00Z"))
+
+
 def twin(created: str, **fields: Any) -> LoadBalancer:
     other = allocated(service("other", uid="other"), "demo-shop-other-1", **fields)
     return replace(other, metadata=replace(other.metadata, uid="twin", creation_timestamp=created))
@@ -207,14 +212,19 @@ TWINS: dict[str, tuple[LoadBalancer, bool, bool]] = {
 def test_address_that_harvester_allocated_twice(
     other: LoadBalancer, spec: dict[str, Any], *, is_told: bool, is_ready: bool
 ) -> None:
-    own = allocated(spec=spec)
-    own = replace(own, metadata=replace(own.metadata, creation_timestamp="2026-02-01T00:00:00Z"))
     concerned = served() if not spec else service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
-    made = plan(concerned, own, other)
+    made = plan(concerned, own(spec=spec), other)
     assert isinstance(made.verdict, Ready) is is_ready
     assert reasons(made) == (("Warning AddressNotAllocated",) if is_told else ())
     # Nothing is withdrawn or deleted.
     assert short_write(made.write) == (None if is_ready else "condition")
+
+
+def test_new_address_that_an_older_load_balancer_has_is_not_published() -> None:
+    """Harvester can lose the record of an address, and allocate it again."""
+    made = plan(WAITING, own(), twin("2026-01-01T00:00:00Z"))
+    assert isinstance(made.verdict, NotReady)
+    assert ADDRESS not in str(short_write(made.write))
 
 
 def test_one_of_two_services_with_one_address_is_ready() -> None:

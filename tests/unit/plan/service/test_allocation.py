@@ -25,7 +25,6 @@ from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan, short_write
 
 RANGE_SET: Final = "10.0.0.1-10.0.0.2"
-RESERVE: Final = "If this stays, the VM network of the pool was most likely deleted"
 ASKED: Final = {LB_RECONCILE: "true"}
 
 

@@ -15,7 +15,7 @@ from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, observe
 from harvester_ccm.plan.service.verdict import NotReady, Ready
-from tests.support.builders import ADDRESS, CLUSTER, VM_SPEC, allocated, load_balancer, marked, served, service
+from tests.support.builders import ADDRESS, CLUSTER, VM_SPEC, allocated, marked, served, service
 from tests.support.node_objects import node
 from tests.unit.plan.service.snapshots import (
     PRIMARY,
@@ -32,11 +32,17 @@ NODE: Final = {NODES.plural: Page((node(addresses=[("InternalIP", ADDRESS)]),), 
 CLUSTER_IP: Final = service("api", uid="api", kind="ClusterIP", spec={"clusterIPs": ["10.43.0.10", ADDRESS]})
 
 
-def store_of(*services: Service, load_balancers: tuple[LoadBalancer, ...], **lists: Any) -> ClusterStore:
+def store_of(
+    *services: Service,
+    load_balancers: tuple[LoadBalancer, ...],
+    api_servers: frozenset[str] = frozenset(),
+    **lists: Any,
+) -> ClusterStore:
     """Return a store with these objects, in which the nodes may get traffic."""
     pages = {SERVICES.plural: Page(services, ""), LOAD_BALANCERS.plural: Page(load_balancers, ""), **lists}
     store = ClusterStore(CLUSTER, pages)
     store.__dict__["backends"] = ("vm-1",)
+    store.api_servers = api_servers
     return store
 
 
@@ -48,6 +54,7 @@ def observed(concerned: Service, load_balancer: LoadBalancer | None, *others: Se
 HOLDERS: Final[Mapping[str, tuple[tuple[Service, ...], Mapping[str, Any], str]]] = {
     "a Node": ((), NODE, "Node w1 has it"),
     "a cluster IP": ((CLUSTER_IP,), {}, "Service shop/api has it as cluster IP"),
+    "an API server": ((), {"api_servers": frozenset({ADDRESS})}, "an API server of the kubeconfigs has it"),
 }
 
 
@@ -73,14 +80,6 @@ def test_kubelet_cannot_keep_a_whole_pool_from_all_services() -> None:
     dual_stack = node(addresses=[("InternalIP", "fd00::2"), ("Hostname", "w1"), ("InternalIP", ADDRESS)])
     plan = plan_service(observed(WAITING, allocated(), **{NODES.plural: Page((dual_stack,), "")}))
     assert isinstance(plan.verdict, NotReady)
-
-
-def test_new_address_of_an_api_server_is_not_published() -> None:
-    store = store_of(WAITING, load_balancers=(allocated(),))
-    store.api_servers = frozenset({ADDRESS})
-    plan = plan_service(observe(store, WAITING, CLUSTER))
-    assert isinstance(plan.verdict, NotReady)
-    assert "an API server of the kubeconfigs has it" in plan.verdict.message.message
 
 
 SPECIAL: Final = {
@@ -129,10 +128,6 @@ def test_published_address_stays(*, recorded: bool) -> None:
     assert isinstance(plan.verdict, Ready)
 
 
-def made_at(time: str, load_balancer: LoadBalancer) -> LoadBalancer:
-    return replace(load_balancer, metadata=replace(load_balancer.metadata, creation_timestamp=time))
-
-
 def with_further(concerned: Service, *addresses: str) -> Service:
     """Return a Service to whose status another client has added these addresses."""
     ingress = (*concerned.status.load_balancer.ingress, *(Ingress(ip=address) for address in addresses))
@@ -171,15 +166,3 @@ def test_further_addresses_beside_a_lease_stay() -> None:
     record = record_of(Step.SHOWN, DHCP_ADDRESS)
     leased = with_further(service(ours=True, address=ADDRESS, annotations={**annotations, **record}), "fd00::7")
     assert "ingress" not in str(short_write(plan_service(snapshot_of(leased, harvester_known=False)).write))
-
-
-def test_new_address_that_an_older_load_balancer_has_is_not_published() -> None:
-    """Harvester can lose the record of an address, and allocate it again."""
-    older = made_at("2020-01-01T00:00:00Z", load_balancer("older", uid="older", ip=ADDRESS, pool="vlan100"))
-    newer = made_at("2026-01-01T00:00:00Z", allocated())
-    plan = plan_service(snapshot_of(WAITING, newer, other_load_balancers=(older,)))
-    assert isinstance(plan.verdict, NotReady)
-    assert ADDRESS not in str(short_write(plan.write))
-    published = plan_service(snapshot_of(served(), newer, other_load_balancers=(older,)))
-    assert isinstance(published.verdict, NotReady)
-    assert "ingress" not in str(short_write(published.write)), "its clients use it"

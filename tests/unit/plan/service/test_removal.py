@@ -15,7 +15,6 @@ from harvester_ccm.names import (
     KUBE_VIP_LEASE,
     LB_CLUSTER,
     LB_OWNER,
-    LB_RECONCILE,
     LB_REQUESTED_NETWORK,
     LOAD_BALANCER_READY,
     NETWORK,
@@ -35,7 +34,6 @@ from tests.support.builders import (
 from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
-    NO_POOL,
     SHARED,
     VM,
     VM_LOAD_BALANCER,
@@ -86,16 +84,10 @@ DELETION: dict[str, World] = {
     "a former secondary": World(served(deleting=True, labels=SHARED)),
     "a former secondary, withdrawn": World(served(deleting=True, labels=SHARED, annotations=WITHDRAWN)),
     "not processed": World(DELETED, (marked(),)),
-    "not processed, without the finalizer of Harvester": World(DELETED, (marked(finalizer=False, ip=ADDRESS),)),
     "not processed for 30 s": World(DELETED, (marked(),), {"waited": 30.0}),
     "not processed for 300 s": World(DELETED, (marked(),), {"waited": 300.0}),
     "the pool is full: it is blocked": World(DELETED, (EXHAUSTED_LOAD_BALANCER,)),
-    "the pool is blocked, no response": World(DELETED, (marked(closed="lan"),)),
     "the blocked pool was confirmed": World(DELETED, (BLOCKED,)),
-    "no pool fits: Harvester is to search once more": World(DELETED, (marked(message=NO_POOL),)),
-    "no pool fits, after one more search": World(
-        DELETED, (marked(message=NO_POOL, annotations={LB_RECONCILE: "true"}),)
-    ),
     "Harvester cannot be read": World(
         DELETED_WITHDRAWN, (allocated(),), {"harvester_problem": Unreachable("no route")}
     ),

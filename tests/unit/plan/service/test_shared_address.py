@@ -50,7 +50,6 @@ from tests.unit.plan.service.snapshots import (
 )
 
 PORT: dict[str, Any] = {"ports": [{"port": 443, "protocol": "TCP", "nodePort": 30443}]}
-SHOWN_443: Final = f"{ADDRESS} VIP 443/TCP"
 ALLOCATED: Final[dict[str, Any]] = {"primary": PRIMARY, "primary_allocated": frozenset({ADDRESS})}
 NEW: Final = service(annotations=SHARES, **PORT)
 PAUSED: Final = service(ours=True, annotations={**SUPPRESSED, **SHARES}, **PORT)

@@ -62,7 +62,6 @@ from tests.unit.plan.service.snapshots import (
     VM_LOAD_BALANCER,
     WAITING,
     record_of,
-    snapshot_of,
 )
 
 OTHER_UID: Final = "another"
@@ -401,16 +400,6 @@ def test_copy_of_an_address_on_the_load_balancer_of_a_primary_allocates_nothing(
     snapshot = observe(listed_store([PRIMARY, secondary], [moved], None), secondary, CLUSTER)
     assert snapshot.primary_allocated == {"10.0.0.9"}
     assert isinstance(plan_service(snapshot).verdict, NotReady)
-
-
-def test_what_is_missing_is_an_error() -> None:
-    snapshot = snapshot_of(service())
-    with pytest.raises(LookupError, match="Service shop/web has no load balancer"):
-        _ = snapshot.load_balancer
-    with pytest.raises(LookupError, match="Service shop/web has no load balancer"):
-        _ = snapshot.allocation
-    with pytest.raises(LookupError, match="Service shop/web names no primary that exists"):
-        _ = snapshot.existing_primary
 
 
 MAPPINGS: dict[str, tuple[str | None, dict[str, str]]] = {

@@ -95,16 +95,6 @@ TO_VM: dict[str, World] = {
     "creation": World(WITHDRAWN_PINNED),
     "the new one has its address": World(WITHDRAWN_PINNED, (allocated(spec={**VM_SPEC, "ipPool": "vlan100"}),)),
     "Harvester has not responded": World(service(ours=True, annotations={**SUPPRESSED, **VM}), (marked(),)),
-    "Harvester has not responded for 30 s": World(
-        service(ours=True, annotations={**SUPPRESSED, **VM}),
-        (marked(),),
-        {"waited": 30.0, "waited_in": Phase.SWITCHING},
-    ),
-    "Harvester has not responded for 300 s": World(
-        service(ours=True, annotations={**SUPPRESSED, **VM}),
-        (marked(),),
-        {"waited": 300.0, "waited_in": Phase.SWITCHING},
-    ),
     "no free address": World(service(ours=True, annotations={**SUPPRESSED, **VM}), (EXHAUSTED_LOAD_BALANCER,)),
     "another client removed the finalizer, there is no address to lose": World(
         service(annotations={**SUPPRESSED, **VM}), (marked(message=NO_POOL, annotations={LB_RECONCILE: "true"}),)
