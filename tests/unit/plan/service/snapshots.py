@@ -68,6 +68,15 @@ WAITING: Final = service(ours=True, annotations=SUPPRESSED)
 """A Service that waits for its address."""
 HOSTED: Final = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
 """A Service whose address Harvester announces."""
+NO_NODE_PORTS: Final[Document] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
+HEALTH_CHECK: Final = {
+    "port": 30080,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+    "periodSeconds": 5,
+    "timeoutSeconds": 3,
+}
+"""Of a Service with port 80 that sets nothing else of it."""
 VM_LOAD_BALANCER: Final = allocated(spec=VM_SPEC)
 EXHAUSTED_LOAD_BALANCER: Final = marked(message=EXHAUSTED)
 
@@ -174,9 +183,12 @@ def short_verdict(verdict: Verdict) -> str:
 
 def conditioned(reason: Reason, **more: Any) -> Service:
     """Return a Service with the finalizer and a condition, and without an address unless ``more`` has one."""
-    concerned = service(ours=True, **more)
-    status = "True" if reason is Reason.ENSURED else "False"
-    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message="")
+    return with_condition(service(ours=True, **more), "True" if reason is Reason.ENSURED else "False", reason)
+
+
+def with_condition(concerned: Service, status: str, reason: str, message: str = "old") -> Service:
+    """Return a Service with this controller's condition."""
+    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message=message)
     return replace(concerned, status=replace(concerned.status, conditions=(condition,)))
 
 

@@ -1,15 +1,15 @@
-"""What Harvester says about a load balancer without an address, and the next step of its deletion."""
+"""What Harvester says about a load balancer without an address, the next step of a deletion, and what keeps it."""
 
 from typing import Final, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import IP_POOL, LB_RECONCILE, Reason
-from harvester_ccm.plan.service.allocation.deletion import deletion_write, next_deletion
+from harvester_ccm.names import IP_POOL, LB_CONTROLLER_FINALIZER, LB_RECONCILE, Reason
+from harvester_ccm.plan.service.allocation.deletion import deletion_remedy, deletion_write, next_deletion
 from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import (
     Allocation,
@@ -20,7 +20,7 @@ from harvester_ccm.plan.service.allocation.state import (
 )
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from harvester_ccm.plan.service.verdict import NotReady
-from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, marked, service
+from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, service
 from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan, short_write
 
@@ -315,3 +315,25 @@ def test_load_balancer_with_an_entry_in_a_known_pool_is_created_again(waited: fl
 def test_load_balancer_that_can_be_deleted_does_not_wait_for_another_one() -> None:
     ready = marked(name="b", ip=ADDRESS)
     assert next_deletion([marked(), ready], 0.0).write == DeleteLoadBalancer(ready)
+
+
+OURS: Final = LB_CONTROLLER_FINALIZER
+FOREIGN: Final = "example.com/backup"
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "text"),
+    [
+        pytest.param((OURS,), "Check that harvester-load-balancer and its webhook run", id="only Harvester's"),
+        pytest.param((), "Check that harvester-load-balancer and its webhook run", id="none"),
+        pytest.param((OURS, FOREIGN), f"It waits for finalizers in Harvester: {FOREIGN}. ", id="both"),
+        pytest.param((FOREIGN,), f"It waits for finalizers in Harvester: {FOREIGN}. ", id="another program's"),
+    ],
+)
+def test_remedy_is_about_the_finalizers_that_are_left(finalizers: tuple[str, ...], text: str) -> None:
+    deleted = allocated(deleting=True)
+    found = deletion_remedy(replace(deleted, metadata=replace(deleted.metadata, finalizers=finalizers)))
+    assert found.startswith(text)
+    command = f"kubectl edit loadbalancers.loadbalancer.harvesterhci.io -n vms {LB_NAME}, with the kubeconfig"
+    assert (command in found) is (FOREIGN in finalizers), found
+    assert ("IP pool 'vlan100' does not exist" in found) is (FOREIGN not in finalizers)

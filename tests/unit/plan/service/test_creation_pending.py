@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.kube.errors import Unreachable
-from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     DHCP_ADDRESS,
@@ -18,7 +17,6 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     KUBE_VIP_LEASE,
     LB_RECONCILE,
-    LOAD_BALANCER_READY,
     NETWORK,
     POOL_NAMESPACE,
     PROJECT,
@@ -56,6 +54,7 @@ from tests.unit.plan.service.snapshots import (
     short_verdict,
     short_write,
     snapshot_in,
+    with_condition,
 )
 
 REQUESTED: Final = service(spec={"loadBalancerIP": "10.0.0.7"})
@@ -300,17 +299,11 @@ def test_address_is_pending() -> None:
     assert differences("creation_pending_pending", PENDING) == []
 
 
-def unready(reason: Reason) -> Service:
-    """Return a Service whose condition is False for this reason."""
-    condition = ServiceCondition(type=LOAD_BALANCER_READY, status="False", reason=reason, message="x")
-    return replace(WAITING, status=replace(WAITING.status, conditions=(condition,)))
-
-
 QUEUED: dict[str, tuple[World, str, str, float | None]] = {
     "at first": (World(WAITING), "NotReady CreationQueued", "", 60.0),
     "for a minute": (World(WAITING, facts={"waited": 60.0}), "NotReady CreationQueued", "False CreationQueued", None),
     "after an error of Harvester, which stays": (
-        World(unready(Reason.HARVESTER_UNAVAILABLE), facts={"waited": 60.0}),
+        World(with_condition(WAITING, "False", Reason.HARVESTER_UNAVAILABLE), facts={"waited": 60.0}),
         "NotReady CreationQueued",
         "False HarvesterUnavailable",
         None,

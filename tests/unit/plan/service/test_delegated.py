@@ -24,6 +24,7 @@ from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of, listen
 from tests.support.builders import ADDRESS, DELETED_AT, LB_NAME, SUPPRESSED, VM_SPEC, allocated, served, service
 from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
+    HEALTH_CHECK,
     HOSTED,
     VM,
     VM_LOAD_BALANCER,
@@ -36,13 +37,7 @@ from tests.unit.plan.service.snapshots import (
 
 NOT_HEALTHY: Final = "running backend servers are not probed as healthy total:2, healthy:0"
 UNHEALTHY: Final = allocated(spec=VM_SPEC, message=NOT_HEALTHY)
-CHECK: Final = {
-    "port": 30080,
-    "successThreshold": 2,
-    "failureThreshold": 3,
-    "periodSeconds": 10,
-    "timeoutSeconds": 3,
-}
+CHECK: Final = {**HEALTH_CHECK, "successThreshold": 2, "periodSeconds": 10}
 CHECK_ANNOTATIONS: Final = {
     HEALTH_CHECK_PORT: "80",
     HEALTH_CHECK_SUCCESS_THRESHOLD: "2",

@@ -6,7 +6,6 @@
 from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -19,6 +18,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     NETWORK,
     PRIMARY_SERVICE_LABEL,
+    Reason,
 )
 from harvester_ccm.plan.service.desired import DeleteLoadBalancer, PatchService
 from harvester_ccm.plan.service.verdict import Ready
@@ -32,6 +32,7 @@ from tests.unit.plan.service.snapshots import (
     plan,
     short_condition,
     short_write,
+    with_condition,
 )
 
 FALSE: Final = "10.0.0.66"
@@ -101,16 +102,11 @@ FORGED_CONDITIONS: dict[str, tuple[Service, tuple[LoadBalancer, ...], str]] = {
 def test_condition_that_another_program_wrote_is_replaced(
     told: Service, load_balancers: tuple[LoadBalancer, ...], condition: str
 ) -> None:
-    forged = replace_condition(told)
+    forged = with_condition(told, "True", Reason.ENSURED, f"The load balancer has address {ADDRESS}")
     made = plan(forged, *load_balancers)
     assert ready_with(made.verdict) == ()
     assert short_condition(made.condition) == condition
     assert isinstance(made.write, PatchService)
-
-
-def replace_condition(told: Service) -> Service:
-    ready = service(ours=True, address=ADDRESS).status.conditions
-    return replace(told, status=replace(told.status, conditions=ready))
 
 
 THEIRS: Final = allocated(annotations={LB_OWNER: "other-uid", LB_SERVICE_UID: "theirs"})

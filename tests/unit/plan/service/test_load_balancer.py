@@ -59,6 +59,7 @@ from tests.support.builders import (
 from tests.unit.plan.service.outcomes import differing, text_of
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
+    HEALTH_CHECK,
     HOSTED,
     NO_POOL,
     VM,
@@ -102,16 +103,7 @@ NEW: dict[str, tuple[dict[str, str], ClusterIdentity, dict[str, str], dict[str, 
         {HEALTH_CHECK_PORT: "80"},
         CLUSTER,
         {LB_UPDATE_AFTER_CREATE: "true"},
-        {
-            **VM_SPEC,
-            "healthCheck": {
-                "port": 30080,
-                "successThreshold": 1,
-                "failureThreshold": 3,
-                "periodSeconds": 5,
-                "timeoutSeconds": 3,
-            },
-        },
+        {**VM_SPEC, "healthCheck": HEALTH_CHECK},
     ),
 }
 
@@ -243,13 +235,6 @@ def test_description_is_restored_before_there_is_an_address() -> None:
     assert write == ChangeLoadBalancer(LB_NAME, annotations={LB_DESCRIPTION: None}, spec={"description": DEFAULT})
 
 
-HEALTH_CHECK: Final = {
-    "port": 30080,
-    "successThreshold": 1,
-    "failureThreshold": 3,
-    "periodSeconds": 5,
-    "timeoutSeconds": 3,
-}
 CHECKED: Final = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM, HEALTH_CHECK_PORT: "80"})
 
 

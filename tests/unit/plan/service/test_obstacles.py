@@ -23,6 +23,7 @@ from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
+    NO_NODE_PORTS,
     READY,
     SHARES,
     VM,
@@ -45,7 +46,6 @@ UNVERIFIED: Final = {"harvester_check": HarvesterCheck.UNKNOWN}
 MISMATCH: Final = {"harvester_check": HarvesterCheck.MISMATCH}
 HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
 FOREIGN: Final = marked(annotations={LB_OWNER: "other"})
-NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
 REQUESTED: Final = service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
 AWAITS_LEASE: Final = conditioned(Reason.DHCP_LEASE_PENDING, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ADDRESS})
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import (
     ANNOUNCED_AS,
@@ -18,7 +18,6 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LOAD_BALANCER_CLASS,
-    LOAD_BALANCER_READY,
 )
 from harvester_ccm.plan.service.announcing.endpoints import Endpoints, Reading
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
@@ -29,7 +28,15 @@ from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceState
 from tests.support.builders import ADDRESS, CLUSTER, UID, allocated, served, service
 from tests.unit.plan.service.outcomes import differing
-from tests.unit.plan.service.snapshots import SHARED, SHARES, reasons, short_condition, short_write, snapshot_of
+from tests.unit.plan.service.snapshots import (
+    SHARED,
+    SHARES,
+    reasons,
+    short_condition,
+    short_write,
+    snapshot_of,
+    with_condition,
+)
 
 KUBE_VIP: Final = replace(CLUSTER, announcer=Announcer.KUBE_VIP)
 OTHER: Final = replace(CLUSTER, announcer=Announcer.OTHER)
@@ -53,11 +60,6 @@ def published(
     compared = f"{spec.get('externalTrafficPolicy', 'Cluster')} IPv4 SingleStack"
     record = Record(UID, step, ADDRESS, compared, again=again, answers=answers)
     return served(annotations={ANNOUNCED_AS: written_record(record), **(more or {})}, **fields)
-
-
-def with_condition(concerned: Service, status: str, reason: str, message: str = "old") -> Service:
-    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message=message)
-    return replace(concerned, status=replace(concerned.status, conditions=(condition,)))
 
 
 FIRST: Final = published(Step.PUBLISHED, again=False)

@@ -2,10 +2,8 @@
 
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from harvester_ccm.kube.errors import Unreachable
-from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
@@ -16,7 +14,6 @@ from harvester_ccm.names import (
     LB_CLUSTER,
     LB_OWNER,
     LB_REQUESTED_NETWORK,
-    LOAD_BALANCER_READY,
     NETWORK,
     PRIMARY_SERVICE_LABEL,
     Reason,
@@ -42,6 +39,7 @@ from tests.unit.plan.service.snapshots import (
     messages,
     plan,
     record_of,
+    with_condition,
 )
 
 DELETED: Final = service(ours=True, deleting=True, annotations=SUPPRESSED)
@@ -56,10 +54,8 @@ VLAN: Final = {NETWORK: "infra/vlan9"}
 SHOWS: Final = {KUBE_VIP_ADDRESSES: ADDRESS}
 
 
-def with_condition(of: Service) -> Service:
-    """Return a Service with this controller's condition."""
-    condition = ServiceCondition(type=LOAD_BALANCER_READY, status="False", reason="Queued")
-    return replace(of, status=replace(of.status, conditions=(condition,)))
+def queued(of: Service) -> Service:
+    return with_condition(of, "False", Reason.QUEUED)
 
 
 DELETION: dict[str, World] = {
@@ -136,7 +132,7 @@ SHARED_ADDRESS: dict[str, World] = {
     "a secondary of another type, without the finalizer": World(
         served(deleting=True),
         (allocated(),),
-        {"own_secondaries": (with_condition(service("b", kind="ClusterIP", labels=SHARES_THIS, annotations=SHOWS)),)},
+        {"own_secondaries": (queued(service("b", kind="ClusterIP", labels=SHARES_THIS, annotations=SHOWS)),)},
     ),
     "a secondary of another class, which another controller announces": World(
         served(deleting=True),
@@ -146,11 +142,7 @@ SHARED_ADDRESS: dict[str, World] = {
     "a secondary of another class, which has the condition": World(
         served(deleting=True),
         (allocated(),),
-        {
-            "own_secondaries": (
-                with_condition(service("b", ours=True, labels=SHARES_THIS, annotations=SHOWS, **OTHER_CLASS)),
-            )
-        },
+        {"own_secondaries": (queued(service("b", ours=True, labels=SHARES_THIS, annotations=SHOWS, **OTHER_CLASS)),)},
     ),
     "a secondary, and the load balancer is gone": World(
         served(deleting=True), facts={"own_secondaries": (served("b", uid="b", labels=SHARES_THIS),)}
@@ -244,10 +236,10 @@ STAYS: dict[str, World] = {
         service(kind="ClusterIP", address=ADDRESS, annotations={**WITHDRAWN, **record_of(Step.WITHDRAWN)})
     ),
     "type ClusterIP, no finalizer, with an address and the condition": World(
-        with_condition(service(kind="ClusterIP", address=ADDRESS, annotations=WITHDRAWN))
+        queued(service(kind="ClusterIP", address=ADDRESS, annotations=WITHDRAWN))
     ),
     "type ClusterIP, no finalizer, with the condition, and a user requests an address": World(
-        with_condition(service(kind="ClusterIP", annotations=SHOWS))
+        queued(service(kind="ClusterIP", annotations=SHOWS))
     ),
     "type ClusterIP, no finalizer, kept from kube-vip, with the address of another program": World(
         service(kind="ClusterIP", address="10.0.0.9", annotations=SUPPRESSED)

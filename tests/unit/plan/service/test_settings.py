@@ -32,7 +32,7 @@ from harvester_ccm.plan.service.ineffective import ignored_on_secondary, rejecte
 from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType
 from tests.support.builders import ADDRESS, SUPPRESSED, UID, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.outcomes import differing
-from tests.unit.plan.service.snapshots import PRIMARY, SHARES, messages, plan, snapshot_of
+from tests.unit.plan.service.snapshots import NO_NODE_PORTS, PRIMARY, SHARES, messages, plan, snapshot_of
 
 PORTS = (
     {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080},
@@ -156,7 +156,6 @@ def test_valid_thresholds(values: dict[str, int]) -> None:
     assert {key: request.health_check[THRESHOLDS[key][0]] for key in THRESHOLDS} == values
 
 
-NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
 SOME_NODE_PORTS: dict[str, Any] = {
     "spec": {"allocateLoadBalancerNodePorts": False},
     "ports": [{"port": 80, "nodePort": 30080}, {"port": 81}],

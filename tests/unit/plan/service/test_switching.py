@@ -30,6 +30,7 @@ from tests.unit.plan.service.outcomes import differences
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED,
     EXHAUSTED_LOAD_BALANCER,
+    NO_NODE_PORTS,
     NO_POOL,
     SHARES,
     VM,
@@ -40,6 +41,7 @@ from tests.unit.plan.service.snapshots import (
     plan,
     record_of,
     snapshot_of,
+    with_condition,
 )
 
 CLUSTER_TYPE: Final = {WORKLOAD_TYPE: "cluster"}
@@ -55,7 +57,6 @@ HOSTED_PINNED: Final = service(
 )
 DHCP: Final = {IPAM: "dhcp"}
 MISMATCH: Final = {"harvester_check": HarvesterCheck.MISMATCH}
-NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
 SECONDARY: Final = served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"})
 IGNORED_SECONDARY: Final = served(
     "b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}, annotations={KUBE_VIP_IGNORE: "true"}
@@ -64,13 +65,8 @@ IGNORED_SECONDARY: Final = served(
 
 def being_replaced(of: Service) -> Service:
     """Return a Service whose condition says that its load balancer is replaced."""
-    condition = replace(
-        of.status.conditions[0],
-        status="False",
-        reason=Reason.REPLACEMENT_PENDING,
-        message=f"The Service waits for {Reason.REPLACEMENT_PENDING.meaning}",
-    )
-    return replace(of, status=replace(of.status, conditions=(condition,)))
+    reason = Reason.REPLACEMENT_PENDING
+    return with_condition(of, "False", reason, f"The Service waits for {reason.meaning}")
 
 
 TO_VM: dict[str, World] = {
