@@ -88,6 +88,8 @@ def test_same_as_go(instances: list[VirtualMachineInstance], value: str) -> None
                      id="an entry without a device is replaced"),
         pytest.param([machine("vm1", ONE), machine("vm2", TWO)], '{ "A": "enp1s0" }', None, id="same, other spelling"),
         pytest.param([machine("vm1", ONE), machine("vm2", TWO)], "", A_ONLY, id="emptied by the Go provider"),
+        pytest.param([machine("vm1", ONE), machine("vm2", {**ONE, "A": "x"})], A_ONLY, '{"B":"enp2s0"}',
+                     id="a guest reports another device than the published one"),
         pytest.param([machine("vm1", {"A": "x"}, attached="A"), machine("vm2", {"A": "y"}, attached="A")], "", None,
                      id="certainly nothing, published already"),
     ],

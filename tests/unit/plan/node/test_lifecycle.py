@@ -173,6 +173,7 @@ def test_shutdown_taint_stays_while_the_instance_exists(printable: str) -> None:
         pytest.param(lost(provider_id=""), REQUIRED, "", id="no provider ID"),
         pytest.param(lost(provider_id="k3s://w1"), REQUIRED, "", id="other provider"),
         pytest.param(lost(annotations={VM_ANNOTATION: "staging/w1"}), REQUIRED, "name", id="VM of another namespace"),
+        pytest.param(lost(annotations={VM_ANNOTATION: "prod/../gone"}), REQUIRED, "name", id="no name of a VM"),
         pytest.param(lost(deleting=True), REQUIRED, "", id="being deleted"),
     ],
 )

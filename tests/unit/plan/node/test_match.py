@@ -74,7 +74,8 @@ w1.example.com                    | a:own host=w1                         | a by
 w1.example.com                    | a:own host=w1.example.org             | VMNotFound!
 w1                                | a:own host=w1.example.com; b:own host=w1 | b by host name
 w1                                | a:own host=w1; b:own host=w1          | VMAmbiguous
-w1 uuid=A                         | a:own uuid=B host=w1                  | VMNotFound!
+w1 uuid=A                         | a:own uuid=A; liar:own uuid=B host=w1 | a by system UUID
+w1 uuid=A                         | liar:own uuid=B host=w1               | VMNotFound!
 localhost                         | a:own host=localhost                  | VMNotFound!
 localhost.localdomain6            | a:own host=localhost.localdomain6     | VMNotFound!
 w1                                | a:foreign host=w1                     | VMNotFound!
@@ -240,14 +241,28 @@ def test_guests_that_are_queried(
     assert [one.metadata.name for one in own_vmis(lists)] == (["w1"] if labels is OWN or claimed else [])
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [("new", Membership.OWN), ("old", Membership.OWN), ("other", Membership.FOREIGN), ("", Membership.UNMARKED)],
-)
-def test_former_cluster_names_are_own(label: str, expected: Membership) -> None:
-    cluster = ClusterIdentity("new", "prod", former_names=("old",))
-    one = vm("w1", labels={VM_CLUSTER: label} if label else {})
-    assert join(store([one], cluster=cluster), one).membership is expected
+RENAMED = ClusterIdentity("demo", "prod", former_names=("old",))
+UNNAMED = ClusterIdentity(DEFAULT_CLUSTER_NAME, "prod")
+MEMBERSHIPS: dict[str, tuple[dict[str, str], dict[str, str] | None, ClusterIdentity, Membership]] = {
+    "this cluster": (OWN, None, RENAMED, Membership.OWN),
+    "a former name of it": ({VM_CLUSTER: "old"}, None, RENAMED, Membership.OWN),
+    "another cluster": (FOREIGN, None, RENAMED, Membership.FOREIGN),
+    "no label": ({}, None, RENAMED, Membership.UNMARKED),
+    "cluster without a name of its own": (OWN, None, UNNAMED, Membership.UNMARKED),
+    "VM relabeled since its start": (FOREIGN, OWN, RENAMED, Membership.OWN),
+    "VM labeled again since its start": (OWN, FOREIGN, RENAMED, Membership.FOREIGN),
+    "label of the VM only": (OWN, {}, RENAMED, Membership.OWN),
+}
+"""Labels of the VM, and of its instance unless it is stopped."""
+
+
+@pytest.mark.parametrize(("of_vm", "of_instance", "cluster", "expected"), MEMBERSHIPS.values(), ids=MEMBERSHIPS)
+def test_cluster_label_of_the_running_instance_counts_before_that_of_the_vm(
+    of_vm: dict[str, str], of_instance: dict[str, str] | None, cluster: ClusterIdentity, expected: Membership
+) -> None:
+    one = vm("w1", labels=of_vm)
+    instances = [] if of_instance is None else [instance("w1", labels=of_instance)]
+    assert join(store([one], instances, cluster=cluster), one).membership is expected
 
 
 def test_label_in_the_template_of_a_vm_counts() -> None:
@@ -279,31 +294,6 @@ def test_vm_network_of_the_internal_ip() -> None:
 def test_first_entry_of_an_interface_counts() -> None:
     later = {"name": "nic-1", "ipAddresses": ["10.0.0.1"]}
     assert reported_addresses(instance(ips=[], interfaces=[later]), "nic-1") == ()
-
-
-def test_cluster_without_a_name_of_its_own_has_no_labels() -> None:
-    one = vm("w1", labels=OWN)
-    assert (
-        join(store([one], cluster=ClusterIdentity(DEFAULT_CLUSTER_NAME, "prod")), one).membership is Membership.UNMARKED
-    )
-
-
-@pytest.mark.parametrize(
-    ("of_vm", "of_instance", "expected"),
-    [
-        (FOREIGN, OWN, Membership.OWN),
-        (OWN, FOREIGN, Membership.FOREIGN),
-        (OWN, {}, Membership.OWN),
-        (FOREIGN, None, Membership.FOREIGN),
-    ],
-    ids=["VM relabeled since its start", "VM labeled again since its start", "label of the VM only", "stopped"],
-)
-def test_cluster_label_of_the_running_instance_counts_before_that_of_the_vm(
-    of_vm: dict[str, str], of_instance: dict[str, str] | None, expected: Membership
-) -> None:
-    one = vm("w1", labels=of_vm)
-    instances = [] if of_instance is None else [instance("w1", labels=of_instance)]
-    assert join(store([one], instances), one).membership is expected
 
 
 def test_matches_for_the_service_controller() -> None:
