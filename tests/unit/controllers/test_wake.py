@@ -12,10 +12,13 @@ from harvester_ccm.controllers.wake import RULES, Signal, Wakes
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
+from harvester_ccm.names import VM_CLUSTER
 from tests.support.builders import CLUSTER, allocated, service
 from tests.support.offline import offline_client
 
 VM: dict[str, Any] = {"metadata": {"name": "w1", "namespace": CLUSTER.namespace, "uid": "vm-1"}}
+NIC: dict[str, Any] = {"name": "nic-1", "multus": {"networkName": "prod/mgmt"}}
+DEVICE: dict[str, Any] = {"name": "nic-1", "interfaceName": "enp1s0", "ipAddress": "10.0.0.1"}
 NODE: dict[str, Any] = {"metadata": {"name": "w1", "uid": "node-1"}, "spec": {"providerID": "harvester://vm-1"}}
 
 
@@ -120,6 +123,35 @@ async def test_connected_guest_agent_wakes_nodes_that_nothing_else_identifies() 
     connected = {**VM, "status": {"conditions": [{"type": "AgentConnected", "status": "True"}]}}
     put(world.caches.vmis, INSTANCES, connected, version=2)
     assert world.woken() == {"node": ["unknown"]}
+
+
+async def test_devices_of_pods_in_a_guest_wake_no_node() -> None:
+    def report(version: int, *interfaces: dict[str, str]) -> None:
+        status = {"interfaces": interfaces}
+        put(world.caches.vmis, INSTANCES, {**VM, "spec": {"networks": [NIC]}, "status": status}, version)
+
+    world = World(QueueName.NODE)
+    put(world.caches.nodes, NODES, NODE)
+    put(world.caches.vms, VIRTUAL_MACHINES, VM)
+    report(1, DEVICE)
+    world.woken()
+    of_pod = {"interfaceName": "cali00000000001", "ipAddress": "fe80::ecee:eeff:feee:eeee"}
+    report(2, DEVICE, of_pod)
+    assert world.woken() == {}
+    report(3, {**DEVICE, "ipAddress": "10.0.0.2"}, of_pod)
+    assert world.woken() == {"node": ["w1"]}
+
+
+async def test_vms_of_other_clusters_wake_no_node() -> None:
+    world = World(QueueName.NODE)
+    put(world.caches.nodes, NODES, NODE)
+    world.woken()
+    foreign = {"metadata": {**VM["metadata"], "name": "s1", "uid": "vm-2", "labels": {VM_CLUSTER: "other"}}}
+    put(world.caches.vms, VIRTUAL_MACHINES, foreign)
+    put(world.caches.vmis, INSTANCES, foreign)
+    put(world.caches.vmis, INSTANCES, {**foreign, "status": {"interfaces": [DEVICE]}}, version=2)
+    world.caches.vms.remove(f"{CLUSTER.namespace}/s1", "vm-2")
+    assert world.woken() == {}
 
 
 @pytest.mark.parametrize("collection", ["services", "load_balancers", "vms", "vmis"])
