@@ -194,16 +194,6 @@ async def test_connection_without_a_request_is_closed(running: RunningServer, mo
         assert await ended(reader)
 
 
-async def test_connection_beyond_the_limit_closes_the_oldest(
-    running: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harvester_ccm.telemetry.server.MAX_CONNECTIONS", 2)
-    async with running.client.connection() as (oldest, _), running.client.connection() as (newest, _):
-        assert (await running.client.get("/healthz")).status == 200
-        assert await ended(oldest)
-        assert not newest.at_eof()
-
-
 @pytest.mark.security("The server accepts at most 256 connections")
 @pytest.mark.security("a client of port 10258 who causes unlimited memory use")
 async def test_256_connections_are_open_at_most(running: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
