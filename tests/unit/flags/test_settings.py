@@ -2,71 +2,60 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from ipaddress import IPv4Network
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import fields, replace
 
-from harvester_ccm.config import (
-    Announcer,
-    GuestSettings,
-    HarvesterSettings,
-    LeaderElectionSettings,
-    LogFormat,
-    LoggingSettings,
-    NodeSettings,
-    OrphanPolicy,
-    ServerSettings,
-    ServiceSettings,
-    Settings,
-    SharedAddressScope,
-)
+from harvester_ccm.config import GuestSettings, Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Group, build_settings, parse_command_line
 from harvester_ccm.model.harvester import ClusterIdentity
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
 ALL_CONTROLLERS = frozenset({"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller"})
-ANY_ADDRESS = "0.0.0.0"
-DEFAULTS = Settings(
-    harvester=HarvesterSettings(cloud_config=Path("/etc/cloud-config"), cluster_name="demo"),
-    guest=GuestSettings(kubeconfigs=(), master=""),
-    services=ServiceSettings(
-        concurrent_syncs=16, orphan_policy=OrphanPolicy.DELETE, orphan_period=600.0, class_only=False
-    ),
-    nodes=NodeSettings(
-        management_network=None,
-        node_ip_cidrs=(),
-        exclude_ranges=(),
-        use_provided_node_ip=True,
-        concurrent_syncs=32,
-        monitor_period=5.0,
-        status_period=300.0,
-        deletion_confirmations=3,
-        vmi_controller=True,
-        hostname_lookup=True,
-    ),
-    leader_election=LeaderElectionSettings(
-        enabled=True,
-        lease_duration=15.0,
-        renew_deadline=10.0,
-        retry_period=2.0,
-        name="cloud-controller-manager",
-        namespace="kube-system",
-    ),
-    server=ServerSettings(
-        bind_address=ANY_ADDRESS,
-        port=10258,
-        certificate=None,
-        key=None,
-        min_tls="1.2",
-        open_paths=frozenset({"/healthz", "/readyz", "/livez"}),
-    ),
-    logging=LoggingSettings(format=LogFormat.TEXT, verbosity=0),
-    controllers=ALL_CONTROLLERS,
-    flags=("--cluster-name=demo",),
-)
+SETTINGS = """
+# Setting                        | default                  | with another value of every flag
+guest.context                    |                          | admin
+guest.kubeconfigs                |                          | /guest
+guest.master                     |                          | https://guest:6443
+harvester.cloud_config           | /etc/cloud-config        | /etc/cloud-config
+harvester.cluster_name           | demo                     | demo
+harvester.context                |                          | vms
+harvester.former_names           |                          | old older
+leader_election.enabled          | True                     | False
+leader_election.lease_duration   | 15.0                     | 60.0
+leader_election.name             | cloud-controller-manager | lock
+leader_election.namespace        | kube-system              | infra
+leader_election.renew_deadline   | 10.0                     | 40.0
+leader_election.retry_period     | 2.0                      | 5.0
+logging.format                   | text                     | json
+logging.verbosity                | 0                        | 5
+nodes.concurrent_syncs           | 32                       | 3
+nodes.deletion_confirmations     | 3                        | 5
+nodes.exclude_ranges             |                          | 10.9.0.0/16
+nodes.hostname_lookup            | True                     | False
+nodes.management_network         | None                     | default/vlan10
+nodes.monitor_period             | 5.0                      | 1.0
+nodes.node_ip_cidrs              |                          | 10.0.0.0/8
+nodes.status_period              | 300.0                    | 60.0
+nodes.use_provided_node_ip       | True                     | False
+nodes.vmi_controller             | True                     | False
+server.bind_address              | 0.0.0.0                  | ::
+server.certificate               | None                     | /crt
+server.key                       | None                     | /key
+server.min_tls                   | 1.2                      | 1.3
+server.open_paths                | /healthz /livez /readyz  | /metrics
+server.port                      | 10258                    | 0
+services.allow_harvester_change  | False                    | True
+services.announcer               | auto                     | other
+services.class_only              | False                    | True
+services.concurrent_syncs        | 16                       | 2
+services.orphan_period           | 600.0                    | 3600.0
+services.orphan_policy           | delete                   | report
+services.shared_address_scope    | cluster                  | namespace
+"""
 
 
 def settings(*words: str, environment: Mapping[str, str] | None = None) -> Settings:
@@ -83,10 +72,6 @@ def test_flags_that_do_not_depend_on_the_machine_are_noted() -> None:
     here = ("--kubeconfig=/guest", "--cloud-config-context=vms", "--v=5", "--secure-port=0", "--leader-elect=false")
     noted = ("--former-cluster-names=a,b", "--management-network=vlan10", "--controllers=*")
     assert settings(*here, *noted).flags == ("--cluster-name=demo", *noted)
-
-
-def test_defaults() -> None:
-    assert settings() == DEFAULTS
 
 
 EVERY_FLAG = (
@@ -142,45 +127,25 @@ def test_every_field_of_the_identity_of_the_cluster_follows_its_flag() -> None:
     assert unchanged == {"name", "namespace", "uid"}
 
 
+def texts_of(built: Settings) -> dict[str, str]:
+    """Return the values of all settings in groups, as text."""
+    groups = msgspec.to_builtins(built, enc_hook=str, order="sorted")
+    return {
+        f"{group}.{name}": " ".join(value) if isinstance(value, list | tuple) else str(value)
+        for group, values in groups.items()
+        if isinstance(values, dict)
+        for name, value in values.items()
+    }
+
+
 def test_every_flag_reaches_its_setting() -> None:
-    assert replace(settings(*EVERY_FLAG.split()), flags=()) == Settings(
-        harvester=replace(DEFAULTS.harvester, former_names=("old", "older"), context="vms"),
-        guest=GuestSettings(kubeconfigs=(Path("/guest"),), master="https://guest:6443", context="admin"),
-        services=ServiceSettings(
-            concurrent_syncs=2,
-            orphan_policy=OrphanPolicy.REPORT,
-            orphan_period=3600.0,
-            class_only=True,
-            allow_harvester_change=True,
-            shared_address_scope=SharedAddressScope.NAMESPACE,
-            announcer=Announcer.OTHER,
-        ),
-        nodes=NodeSettings(
-            management_network="default/vlan10",
-            node_ip_cidrs=(IPv4Network("10.0.0.0/8"),),
-            exclude_ranges=(IPv4Network("10.9.0.0/16"),),
-            use_provided_node_ip=False,
-            concurrent_syncs=3,
-            monitor_period=1.0,
-            status_period=60.0,
-            deletion_confirmations=5,
-            vmi_controller=False,
-            hostname_lookup=False,
-        ),
-        leader_election=LeaderElectionSettings(
-            enabled=False, lease_duration=60.0, renew_deadline=40.0, retry_period=5.0, name="lock", namespace="infra"
-        ),
-        server=ServerSettings(
-            bind_address="::",
-            port=0,
-            certificate=Path("/crt"),
-            key=Path("/key"),
-            min_tls="1.3",
-            open_paths=frozenset({"/metrics"}),
-        ),
-        logging=LoggingSettings(format=LogFormat.JSON, verbosity=5),
-        controllers=frozenset({"service-lb-controller"}),
-    )
+    rows = [[cell.strip() for cell in row.split("|")] for row in SETTINGS.strip().splitlines()[1:]]
+    usual, changed = settings(), settings(*EVERY_FLAG.split())
+    assert texts_of(usual) == {name: default for name, default, _ in rows}
+    assert texts_of(changed) == {name: value for name, _, value in rows}
+    assert (usual.controllers, usual.flags, usual.warnings) == (ALL_CONTROLLERS, ("--cluster-name=demo",), ())
+    assert changed.controllers == {"service-lb-controller"}
+    assert changed.warnings == ()
 
 
 LISTS = {
@@ -215,9 +180,8 @@ def test_values_of_a_repeated_list_are_joined_but_for_node_ip_cidr() -> None:
 def test_where_the_guest_kubeconfig_comes_from(
     words: list[str], environment: dict[str, str], expected: list[str]
 ) -> None:
-    assert settings(*words, environment=environment) == replace(
-        DEFAULTS, guest=GuestSettings(tuple(map(Path, expected)), "")
-    )
+    guest = GuestSettings(tuple(map(Path, expected)), "")
+    assert settings(*words, environment=environment) == replace(settings(), guest=guest)
 
 
 @pytest.mark.parametrize(
@@ -320,9 +284,9 @@ def test_invalid_settings(words: list[str], expected: str) -> None:
 
 def test_leader_election_is_not_checked_when_it_is_off() -> None:
     words = ("--leader-elect=false", "--leader-elect-lease-duration=0", "--leader-elect-resource-lock=endpoints")
-    assert settings(*words) == replace(
-        DEFAULTS, leader_election=replace(DEFAULTS.leader_election, enabled=False, lease_duration=0.0)
-    )
+    usual = settings()
+    election = replace(usual.leader_election, enabled=False, lease_duration=0.0)
+    assert settings(*words) == replace(usual, leader_election=election)
 
 
 def test_all_problems_are_reported_together() -> None:
