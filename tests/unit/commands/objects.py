@@ -13,6 +13,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LEASE_FLAGS,
     LEASE_HOLDER,
+    LOAD_BALANCER_READY,
 )
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
@@ -58,6 +59,12 @@ def service(
     status = {"loadBalancer": {"ingress": [{"ip": address}] if address else []}}
     body = {"type": "LoadBalancer", "ports": ports, **spec}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": body, "status": status}
+
+
+def conditioned(one: Json, reason: str, message: str = "", *, status: str = "False", since: str = CREATED) -> Json:
+    """Return the Service with this controller's condition, which has its status since a time."""
+    condition = {"type": LOAD_BALANCER_READY, "status": status, "reason": reason, "message": message}
+    return {**one, "status": {**one["status"], "conditions": [{**condition, "lastTransitionTime": since}]}}
 
 
 def balancer(

@@ -12,7 +12,6 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_OWNER,
-    LOAD_BALANCER_CLASS,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
@@ -94,12 +93,6 @@ CASES: dict[str, tuple[list[Json], str, str, str]] = {
         [published(answers=True), objects.endpoint_slice(), *OTHER_SERVICE],
         "",
         "Check that the kube-vip Pods run",
-        "",
-    ),
-    "class": (
-        [published(answers=True, loadBalancerClass=LOAD_BALANCER_CLASS), objects.endpoint_slice(), *OTHER_SERVICE],
-        "",
-        "lb_class_name",
         "",
     ),
 }

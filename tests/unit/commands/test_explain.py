@@ -14,7 +14,6 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     LB_CLUSTER,
     LB_OWNER,
-    LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
@@ -224,9 +223,7 @@ def values_of(value: object, field: str) -> Iterator[str]:
 
 
 def test_condition_of_a_rejected_write_is_a_problem(run: Runner, serve: ClusterServer) -> None:
-    shown = objects.service()
-    condition = {"type": LOAD_BALANCER_READY, "status": "False", "reason": "SyncLoadBalancerFailed"}
-    shown["status"]["conditions"] = [{**condition, "message": "no", "lastTransitionTime": objects.CREATED}]
+    shown = objects.conditioned(objects.service(), "SyncLoadBalancerFailed", "no")
     result = run(*WEB, *serve(shown), "-o", "json")
     assert (result.code, result.document["since"]) == (1, objects.CREATED)
     assert result.document["reasons"] == [{"reason": "SyncLoadBalancerFailed", "message": "no", "command": ""}]

@@ -1,11 +1,9 @@
 """What operators expect of ``status``: one namespace, all Services, slow servers, and a sign of life."""
 
-import pytest
-
 from harvester_ccm.commands.clusters import SLOW_SECONDS, Latency
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
-from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
+from tests.unit.commands.test_status import balancer
 
 
 def test_namespace_limits_the_services(run: Runner, serve: ClusterServer) -> None:
@@ -18,17 +16,6 @@ def test_namespace_limits_the_services(run: Runner, serve: ClusterServer) -> Non
     everything = run("status", "-o", "json", *flags).document
     assert len(everything["problems"]) == 4
     assert run("status", "-A", "-n", "other", "-o", "json", *flags).document["problems"] == everything["problems"]
-
-
-def test_slow_server_is_named_with_its_time(run: Runner, serve: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    working = [served(), balancer(), ready_node(), objects.machine(), INSTANCE]
-    flags = serve(objects.home(), objects.lease(), *working)
-    monkeypatch.setattr(Latency, "of", lambda _self, cluster: {"harvester": 3.14}.get(cluster, 0.1))
-    result = run("status", *flags)
-    assert result.code == 0
-    assert "  OK (3.1 s, slow)\n" in result.out
-    assert "Harvester responds slowly: a request took 3.1 s." in result.out
-    assert result.out.endswith("No problem found; see the notes.\n")
 
 
 def test_latency_is_that_of_the_slowest_answer_to_a_read() -> None:

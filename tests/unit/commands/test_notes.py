@@ -9,7 +9,7 @@ from harvester_ccm.kube.clock import time_text
 from harvester_ccm.names import SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
-from tests.unit.commands.test_status import INSTANCE, MARK, balancer, not_ready, ready_node, served
+from tests.unit.commands.test_status import INSTANCE, MARK, balancer, ready_node, served
 
 GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
 HELD = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=["example.com/hold"])
@@ -131,12 +131,6 @@ def test_service_of_another_controller_with_an_address_waits_for_nothing(run: Ru
     working = [served(), balancer(), ready_node(), objects.machine(), INSTANCE]
     result = run("status", *serve(objects.home(), objects.lease(), *working, of_metallb))
     assert result.out.endswith("All is well.\n")
-
-
-def test_silent_node_is_no_ready_node(run: Runner, serve: ClusterServer) -> None:
-    result = run("status", *serve(objects.home(), objects.lease(), not_ready("Unknown"), objects.machine(), INSTANCE))
-    assert "Nodes:            1 Degraded\n" in result.out
-    assert result.code == 1
 
 
 GONE = "The kubeconfig cannot be loaded"

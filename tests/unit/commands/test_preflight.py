@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harvester_ccm.commands.clusters import GUEST, HARVESTER, Latency
+from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from harvester_ccm.commands.permissions import missing_in_harvester, permissions_of
 from harvester_ccm.commands.preflight import (
     DRY_RUN_SECONDS,
@@ -302,13 +302,6 @@ def test_leader_is_checked(run: Runner, serve: ClusterServer) -> None:
 def test_controller_without_election_is_a_warning(run: Runner, serve: ClusterServer) -> None:
     _, found = checks(run, [*serve(objects.home(), objects.lease()), "--leader-elect=false"])
     assert found["leader election"][0] == "warning"
-
-
-def test_slow_server_is_named_in_its_line(run: Runner, serve: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Latency, "of", lambda _self, cluster: {"harvester": 3.14}.get(cluster, 0.1))
-    result = run("preflight", *serve(objects.home(), objects.lease()))
-    rows = [line for line in result.out.splitlines() if " server " in line]
-    assert [" answers (3.1 s, slow), Kubernetes" in " ".join(row.split()) for row in rows] == [True, False]
 
 
 @pytest.mark.security("Control characters from other objects are escaped")

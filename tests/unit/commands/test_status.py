@@ -14,7 +14,6 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     LB_OWNER,
-    LOAD_BALANCER_READY,
     NETWORK,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
@@ -97,36 +96,14 @@ def stopped_machine() -> Json:
     return machine
 
 
-def refused() -> Json:
-    """Return a Service whose creation Harvester rejected, which only the controller knows."""
-    one = objects.service(finalizers=[SERVICE_FINALIZER])
-    one["status"]["conditions"] = [
-        {
-            "type": LOAD_BALANCER_READY,
-            "status": "False",
-            "reason": "SyncLoadBalancerFailed",
-            "message": "Harvester refused it",
-            "lastTransitionTime": objects.CREATED,
-        }
-    ]
-    return one
-
-
-def not_updated() -> Json:
-    """Return a Service whose change Harvester does not take, which only the controller knows."""
-    one = served(annotations={DESCRIPTION: "front"})
-    one["status"]["conditions"] = [
-        {
-            "type": LOAD_BALANCER_READY,
-            "status": "False",
-            "reason": "HarvesterUnavailable",
-            "message": "The webhook does not answer",
-            "lastTransitionTime": objects.CREATED,
-        }
-    ]
-    return one
-
-
+REFUSED = objects.conditioned(
+    objects.service(finalizers=[SERVICE_FINALIZER]), "SyncLoadBalancerFailed", "Harvester refused it"
+)
+"""A Service whose creation Harvester rejected, which only the controller knows."""
+NOT_UPDATED = objects.conditioned(
+    served(annotations={DESCRIPTION: "front"}), "HarvesterUnavailable", "The webhook does not answer"
+)
+"""A Service whose change Harvester does not take, which only the controller knows."""
 VM_CHECK = {HEALTH_CHECK_PORT: "80", "kube-vip.io/ignore": "true"}
 INSTANCE = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
 HELD = {
@@ -143,10 +120,10 @@ CASES: dict[str, tuple[list[Json], str]] = {
     ),
     "new": ([objects.service()], "Service shop/web Pending Queued The Service waits for "),
     "change that Harvester does not take": (
-        [not_updated(), balancer()],
+        [NOT_UPDATED, balancer()],
         "Service shop/web Degraded HarvesterUnavailable The webhook does not answer",
     ),
-    "rejected by a webhook": ([refused()], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
+    "rejected by a webhook": ([REFUSED], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
     "invalid annotation": (
         [objects.service(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"})],
         "Service shop/web Blocked InvalidAnnotation ",
@@ -296,24 +273,12 @@ def test_many_nodes_with_one_cause_share_a_row(run: Runner, serve: ClusterServer
 
 
 def test_service_that_waits_counts_from_its_creation_and_first_says_what_for(run: Runner, serve: ClusterServer) -> None:
-    waiting = not_updated_condition(objects.service(annotations={**HELD, HEALTH_CHECK_PORT: "9999"}))
-    flags = serve(objects.home(), objects.lease(), waiting, balancer(address=""))
+    waiting = objects.service(annotations={**HELD, HEALTH_CHECK_PORT: "9999"})
+    just_now = objects.conditioned(waiting, "Queued", since="2999-01-01T00:00:00Z")
+    flags = serve(objects.home(), objects.lease(), just_now, balancer(address=""))
     rows = run("status", "-o", "json", *flags).document["problems"]
     assert [row["reason"] for row in rows][:2] == ["Queued", "InvalidAnnotation"]
     assert {row["since"] for row in rows} == {objects.CREATED}
-
-
-def not_updated_condition(service: Json) -> Json:
-    """Return a Service whose condition became False just now."""
-    service["status"]["conditions"] = [
-        {
-            "type": LOAD_BALANCER_READY,
-            "status": "False",
-            "reason": "Queued",
-            "lastTransitionTime": "2999-01-01T00:00:00Z",
-        }
-    ]
-    return service
 
 
 def lease(seconds: float, holder: str) -> Json:

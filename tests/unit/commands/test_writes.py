@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harvester_ccm.commands.events import NOT_LED
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
@@ -56,14 +56,14 @@ def test_outdated_event_says_nothing(run: Runner, serve: ClusterServer) -> None:
 
 
 def test_event_before_that_of_the_condition_says_nothing(run: Runner, serve: ClusterServer) -> None:
-    condition = {"type": LOAD_BALANCER_READY, "status": "False", "reason": "LoadBalancerOwnershipConflict"}
-    web = {**NEW, "status": {"conditions": [condition]}}
-    events = event(objects.UID), event(objects.UID, condition["reason"], minutes=0.5, message="has another owner")
+    reason = "LoadBalancerOwnershipConflict"
+    web = objects.conditioned(NEW, reason)
+    events = event(objects.UID), event(objects.UID, reason, minutes=0.5, message="has another owner")
     assert first_reason(run, serve(objects.home(), objects.lease(), web, events[0])) == (
         "SyncLoadBalancerFailed",
         GRANT,
     )
-    assert first_reason(run, serve(objects.home(), objects.lease(), web, *events))[0] == condition["reason"]
+    assert first_reason(run, serve(objects.home(), objects.lease(), web, *events))[0] == reason
 
 
 def test_service_with_an_address_whose_writes_are_undone_is_degraded(run: Runner, serve: ClusterServer) -> None:
@@ -91,12 +91,13 @@ def test_event_before_the_service_became_ready_says_nothing(run: Runner, serve: 
     """Its finalizer was removed just now; the conflict of half an hour ago has ended."""
     web = served()
     web["metadata"]["finalizers"] = []
-    web["status"]["conditions"] = [ready(datetime.now(UTC) - timedelta(minutes=20))]
     conflict = event(objects.UID, "FieldConflict", minutes=30, message="Writes are delayed")
-    working = [web, balancer(), ready_node(), objects.machine(), INSTANCE]
-    assert "FieldConflict" not in run("status", *serve(objects.home(), objects.lease(), *working, conflict)).out
-    web["status"]["conditions"] = [ready(datetime.now(UTC) - timedelta(minutes=40))]
-    assert "FieldConflict" in run("status", *serve(objects.home(), objects.lease(), *working, conflict)).out
+    for minutes, is_shown in ((20, False), (40, True)):
+        since = f"{datetime.now(UTC) - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+        ready = objects.conditioned(web, "EnsuredLoadBalancer", status="True", since=since)
+        working = [ready, balancer(), ready_node(), objects.machine(), INSTANCE]
+        result = run("status", *serve(objects.home(), objects.lease(), *working, conflict))
+        assert ("FieldConflict" in result.out) is is_shown
 
 
 @pytest.mark.parametrize(
@@ -112,8 +113,3 @@ def test_conflict_of_a_node_counts_while_its_fields_are_written(
     result = run("status", *serve(objects.home(), objects.lease(), node, *vm, conflict))
     assert ("FieldConflict" in result.out) is is_shown
     assert result.code == is_shown
-
-
-def ready(since: datetime) -> Json:
-    """Return the condition of a Service that is ready since a time."""
-    return {"type": LOAD_BALANCER_READY, "status": "True", "lastTransitionTime": f"{since:%Y-%m-%dT%H:%M:%SZ}"}
