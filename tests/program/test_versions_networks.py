@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from devenv.harvester.machines import Kind, Machine
+from devenv.harvester.machines import Kind
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.names import (
     IP_POOL,
@@ -14,9 +14,9 @@ from harvester_ccm.names import (
     NETWORK,
     Reason,
 )
-from tests.support.builders import CLUSTER, service
+from tests.support.builders import service
 from tests.support.clock import jumping_time
-from tests.support.versioned_harvester import FIRST, SECOND, World
+from tests.support.versioned_harvester import FIRST, SECOND, World, machine_of
 
 OLD: Final = ("1.3", "1.4", "1.6", "1.7", "1.8")
 """Versions that select the network by the first NIC of a VM, whatever a Service requests."""
@@ -26,9 +26,7 @@ MAPPING: Final = {"interface-nad-mapping": f'{{"{FIRST}": "enp1s0", "{SECOND}": 
 async def world_with_two_networks(world: World, kind: Kind = Kind.RANCHER) -> None:
     """Add two networks with a pool each, and a VM with a NIC in both."""
     await world.put_networks()
-    world.put_machine(
-        Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=(FIRST, SECOND)), "10.1.0.200"
-    )
+    world.put_machine(machine_of(kind, 1, FIRST, SECOND), "10.1.0.200")
     metadata = {"name": "harvester-nad-mapping", "namespace": "kube-system"}
     world.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": MAPPING})
 
@@ -39,9 +37,7 @@ async def test_pool_that_a_service_names_gives_an_address_of_its_network(number:
     world = World()
     async with world.on(number):
         await world_with_two_networks(world)
-        world.put(service(annotations={NETWORK: SECOND, IP_POOL: "second"}))
-        async with world.live():
-            await asyncio.sleep(60)
+        async with world.live_with(service(annotations={NETWORK: SECOND, IP_POOL: "second"})):
             assert world.address().startswith("10.2.0.")
             assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0"
             assert world.warnings() == []
@@ -54,9 +50,7 @@ async def test_new_address_of_another_network_is_not_announced(number: str) -> N
     world = World()
     async with world.on(number):
         await world_with_two_networks(world)
-        world.put(service(annotations={NETWORK: SECOND}))
-        async with world.live():
-            await asyncio.sleep(60)
+        async with world.live_with(service(annotations={NETWORK: SECOND})):
             assert world.books("first"), "Harvester took the pool of the first network"
             assert (world.address(), world.annotations()[KUBE_VIP_ADDRESSES]) == ("", "")
             assert (world.condition()["status"], world.condition()["reason"]) == ("False", Reason.OTHER_NETWORK)
@@ -80,9 +74,7 @@ async def test_pool_that_was_chosen_without_a_network_is_a_warning(number: str) 
     async with world.on(number):
         await world_with_two_networks(world, Kind.PLAIN)
         world.put_pool("lan", "10.3.0.0/24")
-        world.put(service(annotations={NETWORK: SECOND}))
-        async with world.live():
-            await asyncio.sleep(60)
+        async with world.live_with(service(annotations={NETWORK: SECOND})):
             assert world.address().startswith("10.3.0.")
             assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0"
             assert world.condition()["status"] == "True"
@@ -98,12 +90,9 @@ async def test_network_that_harvester_rewrites_at_random_causes_no_loop_of_write
     world = World()
     async with world.on(number):
         await world_with_two_networks(world)
-        for other, networks in ((2, (SECOND,)), (3, (FIRST,))):
-            machine = Machine.of_kind(Kind.RANCHER, other, CLUSTER.name, namespace=CLUSTER.namespace, networks=networks)
-            world.put_machine(machine, f"10.1.0.20{other}")
-        world.put(service(annotations={NETWORK: network}))
-        async with world.live():
-            await asyncio.sleep(60)
+        for other, in_network in ((2, SECOND), (3, FIRST)):
+            world.put_machine(machine_of(Kind.RANCHER, other, in_network), f"10.1.0.20{other}")
+        async with world.live_with(service(annotations={NETWORK: network})):
             writes = len(world.harvester.writes()), len(world.guest.writes())
             await asyncio.sleep(3600)
             own = len(world.harvester.writes()) - writes[0], len(world.guest.writes()) - writes[1]

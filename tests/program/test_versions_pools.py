@@ -5,14 +5,13 @@ from typing import Final
 
 import pytest
 
-from devenv.harvester.machines import Kind, Machine
 from devenv.harvester.records import POOLS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import IP_POOL, Reason
 from tests.support.builders import CLUSTER, LB_NAME, service
 from tests.support.clock import jumping_time
-from tests.support.versioned_harvester import World
+from tests.support.versioned_harvester import LAN, World, world_with_machines
 
 EVERY: Final = ("1.3", "1.4", "1.5.0", "1.6", "1.7", "1.8", "1.9")
 KEY: Final = f"{CLUSTER.namespace}/{LB_NAME}"
@@ -22,16 +21,9 @@ LEFT: Final = "10.1.0.5"
 OURS: Final = {"project": "*", "namespace": "*", "guestCluster": CLUSTER.name}
 
 
-def world_with_a_machine(kind: Kind = Kind.RANCHER) -> World:
-    world = World()
-    machine = Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=("",))
-    world.put_machine(machine, "10.9.0.1")
-    return world
-
-
 async def interrupted(world: World) -> None:
     """Have Harvester allocate an address to the load balancer, and record it only in the pool."""
-    world.put_pool("lan", "10.1.0.0/24")
+    world.put_pool("lan", LAN)
     await asyncio.sleep(1)
     pool = world.harvester.of(POOLS)["lan"]
     world.harvester.put(POOLS, {**pool, "status": {**pool["status"], "allocated": {LEFT: KEY}}})
@@ -41,29 +33,23 @@ async def interrupted(world: World) -> None:
 @pytest.mark.parametrize("number", ["1.4", "1.8", "1.9"])
 @jumping_time
 async def test_address_stays_when_a_better_pool_comes(number: str) -> None:
-    world = world_with_a_machine()
-    async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(10)
-            writes = len(world.harvester.writes("loadbalancers"))
-            world.put_pool("close", "10.2.0.0/24", scope=[OURS])
-            await asyncio.sleep(60)
-            assert world.address().startswith("10.1.0.")
-            assert len(world.harvester.writes("loadbalancers")) == writes
-            assert "ipPool" not in world.balancer["spec"], "no version is asked, and nothing is pinned"
+    world = world_with_machines(1)
+    async with world.serving(number, service(), seconds=10):
+        writes = len(world.harvester.writes("loadbalancers"))
+        world.put_pool("close", "10.2.0.0/24", scope=[OURS])
+        await asyncio.sleep(60)
+        assert world.address().startswith("10.1.0.")
+        assert len(world.harvester.writes("loadbalancers")) == writes
+        assert "ipPool" not in world.balancer["spec"], "no version is asked, and nothing is pinned"
 
 
 @pytest.mark.parametrize("number", ["1.6", "1.7", "1.8", "1.9"])
 @jumping_time
 async def test_interrupted_allocation_ends_by_itself(number: str) -> None:
-    world = world_with_a_machine()
+    world = world_with_machines(1)
     async with world.on(number):
         await interrupted(world)
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(60)
+        async with world.live_with(service()):
             assert world.address()
             assert world.warnings() == []
 
@@ -72,12 +58,10 @@ async def test_interrupted_allocation_ends_by_itself(number: str) -> None:
 @jumping_time
 async def test_pool_that_harvesters_user_interface_made_matches_or_is_explained(number: str) -> None:
     """Its form sets only the namespace."""
-    world = world_with_a_machine()
+    world = world_with_machines(1)
     async with world.on(number):
-        world.put_pool("lan", "10.1.0.0/24", scope=[{"namespace": CLUSTER.namespace}])
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(60)
+        world.put_pool("lan", LAN, scope=[{"namespace": CLUSTER.namespace}])
+        async with world.live_with(service()):
             if number in {"1.7", "1.8", "1.9"}:
                 assert world.address().startswith("10.1.0.")
             else:
@@ -90,12 +74,10 @@ async def test_pool_that_harvesters_user_interface_made_matches_or_is_explained(
 @pytest.mark.parametrize("number", EVERY)
 @jumping_time
 async def test_interrupted_allocation_of_a_named_pool_ends_by_itself(number: str) -> None:
-    world = world_with_a_machine()
+    world = world_with_machines(1)
     async with world.on(number):
         await interrupted(world)
-        world.put(service(annotations={IP_POOL: "lan"}))
-        async with world.live():
-            await asyncio.sleep(90)
+        async with world.live_with(service(annotations={IP_POOL: "lan"}), seconds=90):
             assert world.books("lan") == {world.address(): KEY}
             assert world.condition()["status"] == "True"
 
@@ -103,12 +85,10 @@ async def test_interrupted_allocation_of_a_named_pool_ends_by_itself(number: str
 @pytest.mark.parametrize("number", STUCK)
 @jumping_time
 async def test_interrupted_allocation_of_an_unknown_pool_names_the_command_that_releases_it(number: str) -> None:
-    world = world_with_a_machine()
+    world = world_with_machines(1)
     async with world.on(number):
         await interrupted(world)
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(120)
+        async with world.live_with(service(), seconds=120):
             assert world.condition()["reason"] == Reason.ALLOCATING
             (text,) = world.warnings()
             pool = world.harvester.of(POOLS)["lan"]
@@ -124,12 +104,10 @@ async def test_interrupted_allocation_of_an_unknown_pool_names_the_command_that_
 @pytest.mark.parametrize("seconds", [1, 20, 60])
 @jumping_time
 async def test_interrupted_allocation_of_a_named_pool_is_released_with_its_service(number: str, seconds: int) -> None:
-    world = world_with_a_machine()
+    world = world_with_machines(1)
     async with world.on(number):
         await interrupted(world)
-        world.put(service(annotations={IP_POOL: "lan"}))
-        async with world.live():
-            await asyncio.sleep(seconds)
+        async with world.live_with(service(annotations={IP_POOL: "lan"}), seconds=seconds):
             world.guest.delete(SERVICES, "shop/web")
             await asyncio.sleep(250)
             assert world.harvester.items(LOAD_BALANCERS) == []

@@ -14,16 +14,9 @@ from tests.devenv.emulated import balancer
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient
-from tests.support.versioned_harvester import World
+from tests.support.versioned_harvester import World, world_with_machines
 
 LABELLED: Final = {"cloudprovider.harvesterhci.io/cluster": CLUSTER.name}
-
-
-def world_with_a_machine(kind: Kind) -> World:
-    world = World()
-    machine = Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=("",))
-    world.put_machine(machine, "192.0.2.1")
-    return world
 
 
 def name_of(kind: Kind) -> str:
@@ -41,23 +34,19 @@ def carry_out(command: str, world: World) -> None:
 @pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.LABELLED, Kind.OLDER_RANCHER])
 @jumping_time
 async def test_command_in_the_event_ends_the_rejection_of_harvester_1_8_0(kind: Kind) -> None:
-    world = world_with_a_machine(kind)
-    async with world.on("1.8.0"):
-        world.put_pool("lan", "10.1.0.0/24")
-        world.put(service())
-        async with world.live():
-            await asyncio.sleep(60)
-            assert world.condition()["reason"] == Reason.SYNC_FAILED
-            text = next(text for text in world.warnings() if "it has no running vm" in text)
-            carry_out(text.partition("Run: ")[2].replace("NAME", name_of(kind)), world)
-            await asyncio.sleep(300)
-            assert world.condition()["status"] == "True"
-            assert world.address()
+    world = world_with_machines(1, kind=kind)
+    async with world.serving("1.8.0", service()):
+        assert world.condition()["reason"] == Reason.SYNC_FAILED
+        text = next(text for text in world.warnings() if "it has no running vm" in text)
+        carry_out(text.partition("Run: ")[2].replace("NAME", name_of(kind)), world)
+        await asyncio.sleep(300)
+        assert world.condition()["status"] == "True"
+        assert world.address()
 
 
 @jumping_time
 async def test_preflight_has_the_command_that_ends_the_rejection_of_harvester_1_8_0() -> None:
-    world = world_with_a_machine(Kind.PLAIN)
+    world = world_with_machines(1, kind=Kind.PLAIN)
     body = balancer("preflight", CLUSTER.namespace, cluster=CLUSTER.name)
     body["metadata"]["labels"] = LABELLED
     client = MemoryClient(world.harvester, cluster="harvester", namespace=CLUSTER.namespace)

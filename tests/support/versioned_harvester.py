@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from devenv.harvester.emulator import EVERYBODY, HarvesterEmulator, Substitutes
-from devenv.harvester.machines import Machine, instance_document, machine_document
+from devenv.harvester.machines import Kind, Machine, instance_document, machine_document
 from devenv.harvester.probes import Check
 from devenv.harvester.queue import FAST
 from devenv.harvester.records import INSTANCES, MACHINES, NAMESPACES, POOLS
 from devenv.harvester.webhook import NETWORKS
-from harvester_ccm.model.core import NODES
+from harvester_ccm.model.core import NODES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from tests.devenv.harvester_server import HarvesterServer, webhook_of
 from tests.support.builders import CLUSTER
@@ -26,6 +26,7 @@ FIRST: Final = "vms/first"
 SECOND: Final = "vms/second"
 """Two networks of the VMs."""
 SUBNETS: Final = {FIRST: "10.1.0.0/24", SECOND: "10.2.0.0/24"}
+LAN: Final = "10.1.0.0/24"
 LEASES: Final = ("10.3.0.10", "10.3.0.99")
 CACHE_SECONDS: Final = 0.1
 """After which the caches of Harvester have a change."""
@@ -59,6 +60,22 @@ class World(Program):
         )
         async with webhook_of(self.harvester, number), emulator:
             yield emulator
+
+    @asynccontextmanager
+    async def serving(self, number: str, wanted: Service, *, seconds: float = 60) -> AsyncIterator[None]:
+        """Run this version, with pool ``lan``, and the program, which has had this Service for some time."""
+        async with self.on(number):
+            self.put_pool("lan", LAN)
+            async with self.live_with(wanted, seconds=seconds):
+                yield
+
+    @asynccontextmanager
+    async def live_with(self, wanted: Service, *, seconds: float = 60) -> AsyncIterator[None]:
+        """Run the program, which has had this Service for some time."""
+        self.put(wanted)
+        async with self.live():
+            await asyncio.sleep(seconds)
+            yield
 
     async def _connects(self, _address: str, _check: Check) -> bool:
         return self.healthy
@@ -106,3 +123,16 @@ class World(Program):
     def books(self, pool: str) -> Mapping[str, str]:
         status: Document = self.harvester.of(POOLS)[pool].get("status") or {}
         return status.get("allocated") or {}
+
+
+def machine_of(kind: Kind, number: int, *networks: str) -> Machine:
+    """Return a VM of this cluster, in the pod network unless networks are given."""
+    return Machine.of_kind(kind, number, CLUSTER.name, namespace=CLUSTER.namespace, networks=networks or ("",))
+
+
+def world_with_machines(*numbers: int, kind: Kind = Kind.RANCHER) -> World:
+    """Return a world with these VMs of one kind."""
+    world = World()
+    for number in numbers:
+        world.put_machine(machine_of(kind, number), f"192.0.2.{number}")
+    return world
