@@ -15,7 +15,7 @@ from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER, Reason
 from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, page, refused
-from tests.support.program_world import Harvester, Program, guest_server
+from tests.support.program_world import Harvester, Program, demo_program, guest_server
 
 NOT_CONVERTED = refused(
     500, "InternalError", "conversion webhook for loadbalancer.harvesterhci.io/v1alpha1 failed: no kind"
@@ -30,8 +30,7 @@ def no_list(call: Call) -> Any:
 @asynccontextmanager
 async def restarted(*names: str) -> AsyncIterator[tuple[Program, Harvester]]:
     """Run a program that created these load balancers before it was restarted and can no longer list them."""
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+    _, harvester, program = demo_program()
     async with program.live():
         program.create(*names)
         await asyncio.sleep(5)
@@ -55,8 +54,7 @@ def names_of(harvester: Harvester) -> list[str]:
 )
 @jumping_time
 async def test_services_keep_their_addresses_while_load_balancers_cannot_be_listed(error: KubeError) -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+    _, harvester, program = demo_program()
     async with program.live():
         program.create("web")
         await asyncio.sleep(5)

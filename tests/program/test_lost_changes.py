@@ -1,8 +1,11 @@
-"""A watch that loses the event of a change, or a restore: the first write about the object is enough to notice it."""
+"""A watch that loses the event of a change, a restore or a deletion: the next request about the object notices it.
+
+A write is enough to notice a change, and the 404 of the first request about the object to notice its deletion.
+"""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,15 +18,17 @@ from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, document_of
 from tests.support.node_world import NODE, NodeWorld, joined, machines
-from tests.support.program_world import Harvester, Program, guest_server
+from tests.support.program_world import Harvester, Program, demo_program
 
 CHANGED = {"metadata": {"labels": {"team": "web"}}}
+MOVED = {"status": {"allocatedAddress": {"ip": "10.0.9.9"}}}
 
 
-def change_silently(server: MemoryServer, collection: Any, key: str, patch: Mapping[str, Any]) -> None:
-    """Change an object in a way that no watch reports."""
+@contextmanager
+def silently(server: MemoryServer) -> Iterator[MemoryServer]:
+    """Have no watch report the changes of the block."""
     server.watch_drops = lambda _watch, _kind: True
-    server.change(collection, key, patch)
+    yield server
     server.watch_drops = lambda _watch, _kind: False
 
 
@@ -42,13 +47,13 @@ def key_of(harvester: Harvester, name: str) -> str:
 @pytest.mark.parametrize("change", ["ports", "deletion"])
 @jumping_time
 async def test_load_balancer_whose_change_was_lost_is_written(change: str, later_event: bool) -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo", "--orphaned-load-balancer-policy=off")
+    guest, harvester, program = demo_program("--orphaned-load-balancer-policy=off")
     async with program.live():
         program.create("web", "api")
         await asyncio.sleep(10)
         key = key_of(harvester, "web")
-        change_silently(harvester, LOAD_BALANCERS, key, CHANGED)
+        with silently(harvester):
+            harvester.change(LOAD_BALANCERS, key, CHANGED)
         if later_event:
             # The watch is beyond the version that it lost.
             harvester.change(LOAD_BALANCERS, key_of(harvester, "api"), CHANGED)
@@ -71,8 +76,7 @@ async def test_load_balancer_whose_change_was_lost_is_written(change: str, later
 
 @jumping_time
 async def test_address_that_a_silent_watch_does_not_report_is_read_before_harvester_is_accused() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+    _, harvester, program = demo_program()
     async with program.live():
         # Nothing of this object arrives but its creation, as over a connection that is half open.
         harvester.watch_drops = lambda _watch, kind: kind == "MODIFIED"
@@ -85,8 +89,7 @@ async def test_address_that_a_silent_watch_does_not_report_is_read_before_harves
 @pytest.mark.parametrize("later_event", [False, True])
 @jumping_time
 async def test_service_whose_change_was_lost_is_written(later_event: bool) -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+    guest, harvester, program = demo_program()
     async with program.live():
         program.create("web", "api")
         await asyncio.sleep(10)
@@ -94,7 +97,8 @@ async def test_service_whose_change_was_lost_is_written(later_event: bool) -> No
         def change_during_the_deletion(call: Call, _error: KubeError | None) -> None:
             if call.verb != "DELETE":
                 return
-            change_silently(guest, SERVICES, "shop/web", CHANGED)
+            with silently(guest):
+                guest.change(SERVICES, "shop/web", CHANGED)
             if later_event:
                 # The watch is beyond the version that it lost.
                 program.change("api", **CHANGED)
@@ -109,17 +113,15 @@ async def test_service_whose_change_was_lost_is_written(later_event: bool) -> No
 
 @jumping_time
 async def test_service_that_was_recreated_silently_is_served() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+    guest, harvester, program = demo_program()
     async with program.live():
         program.create("web")
         await asyncio.sleep(10)
         recreated: Document = document_of(service("web", uid="another"))
-        guest.watch_drops = lambda _watch, _kind: True
-        guest.remove(SERVICES, "shop/web")
-        guest.put(SERVICES, recreated)
-        guest.watch_drops = lambda _watch, _kind: False
-        harvester.change(LOAD_BALANCERS, key_of(harvester, "web"), {"status": {"allocatedAddress": {"ip": "10.0.9.9"}}})
+        with silently(guest):
+            guest.remove(SERVICES, "shop/web")
+            guest.put(SERVICES, recreated)
+        harvester.change(LOAD_BALANCERS, key_of(harvester, "web"), MOVED)
         await asyncio.sleep(60)
         assert conflicts(program) == []
         assert SERVICE_FINALIZER in program.service("web")["metadata"].get("finalizers", ())
@@ -133,7 +135,8 @@ async def test_node_whose_change_was_lost_is_tainted_and_deleted(later_event: bo
         (vm, other) = await joined(scene, machines(2))
         scene.say_ready(vm.name, "Unknown")
         await asyncio.sleep(10)
-        change_silently(scene.guest_server, NODE, vm.name, CHANGED)
+        with silently(scene.guest_server) as server:
+            server.change(NODE, vm.name, CHANGED)
         if later_event:
             scene.guest_server.change(NODE, other.name, CHANGED)
             await asyncio.sleep(1)
@@ -143,4 +146,72 @@ async def test_node_whose_change_was_lost_is_tainted_and_deleted(later_event: bo
         writes = [write for write in scene.node_writes() if write.split("/")[4] == vm.name]
         assert len(writes) <= 3, writes
         assert vm.name not in scene.guest_server.of(NODE)
+        assert "FieldConflict" not in scene.told(vm.name)
+
+
+@jumping_time
+async def test_service_that_is_gone_is_patched_once() -> None:
+    guest, harvester, program = demo_program()
+    async with program.live():
+        program.create("web", "api")
+        await asyncio.sleep(10)
+        with silently(guest):
+            guest.remove(SERVICES, "shop/web")
+        guest.calls.clear()
+        # Another address must be written to the Service.
+        harvester.change(LOAD_BALANCERS, key_of(harvester, "web"), MOVED)
+        await asyncio.sleep(1200)
+        assert len(guest.writes("/services/web")) == 1
+        assert conflicts(program) == []
+        assert program.address("api")
+        # The list that follows finds what else the watch lost.
+        assert len([call for call in guest.calls if call.verb == "GET" and call.path == SERVICES.path()]) == 1
+
+
+@pytest.mark.parametrize("change", ["ports", "deletion"])
+@jumping_time
+async def test_load_balancer_that_is_gone_is_created_again_or_not_missed(change: str) -> None:
+    guest, harvester, program = demo_program("--orphaned-load-balancer-policy=off")
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(10)
+        (key,) = harvester.of(LOAD_BALANCERS)
+        with silently(harvester):
+            harvester.remove(LOAD_BALANCERS, key)
+        harvester.calls.clear()
+        if change == "ports":
+            program.change("web", metadata={"annotations": {DESCRIPTION: "new"}})
+            program.change("web", spec={"ports": [{"name": "new", "port": 8443, "nodePort": 30001, "protocol": "TCP"}]})
+        else:
+            guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(1200)
+    writes = [one.split()[0] for one in harvester.writes(CLUSTER.namespace)]
+    if change == "ports":
+        assert writes.count("PUT") <= 2, writes
+        assert key in harvester.of(LOAD_BALANCERS)
+        assert "web: FieldConflict" not in program.reasons()
+    else:
+        assert writes == ["DELETE"]
+        assert "shop/web" not in guest.of(SERVICES)
+
+
+@pytest.mark.parametrize("change", ["addresses", "not ready"])
+@jumping_time
+async def test_node_that_is_gone_is_written_once(change: str) -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        (vm, _) = await joined(scene, machines(2))
+        if change == "not ready":
+            scene.say_ready(vm.name, "Unknown")
+            await asyncio.sleep(10)
+        with silently(scene.guest_server) as server:
+            server.remove(NODE, vm.name)
+        scene.guest_server.calls.clear()
+        if change == "addresses":
+            scene.report(vm, "10.0.0.77")
+        else:
+            scene.destroy(vm)
+        await asyncio.sleep(1200)
+        writes = [write for write in scene.node_writes() if write.split("/")[4] == vm.name]
+        assert len(writes) == 1, writes
         assert "FieldConflict" not in scene.told(vm.name)

@@ -185,6 +185,12 @@ class Program:
         return [f"{one['involvedObject']['name']}: {one['reason']}" for one in events]
 
 
+def demo_program(*flags: str) -> tuple[MemoryServer, Harvester, Program]:
+    """Return a guest cluster, a Harvester, and the program of cluster ``demo`` between them."""
+    guest, harvester = guest_server(), Harvester()
+    return guest, harvester, Program(guest, harvester, CLUSTER.name, *flags)
+
+
 def with_nodes(guest: MemoryServer, count: int = 3) -> MemoryServer:
     """Add initialized Nodes to a cluster."""
     for number in range(count):
