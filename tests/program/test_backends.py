@@ -1,4 +1,4 @@
-"""The VMs behind VM load balancers follow the Nodes of the cluster."""
+"""The VMs behind VM load balancers follow the Nodes of the cluster; an Event names a request that keeps failing."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from harvester_ccm.controllers.wake import BACKENDS_SECONDS
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, WORKLOAD_TYPE
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, IP_POOL, WORKLOAD_TYPE, Reason
 from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, refused
@@ -75,3 +75,23 @@ async def test_backends_stay_while_vms_cannot_be_listed(status: int, selected: l
     async with world.live():
         await asyncio.sleep(60)
         assert world.selected == selected
+
+
+REQUESTED = service("fixed", uid="uid-of-fixed", annotations={IP_POOL: "lan"}, spec={"loadBalancerIP": "10.0.0.7"})
+
+
+@pytest.mark.parametrize(
+    ("request_path", "name"),
+    [("/virtualmachines", "web"), ("/virtualmachineinstances", "web"), ("selfsubjectrulesreviews", "fixed")],
+    ids=["VMs", "instances of VMs", "permission for IP pools"],
+)
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+@jumping_time
+async def test_service_that_waits_for_a_request_that_fails_has_an_event(request_path: str, name: str) -> None:
+    world = World()
+    world.put(REQUESTED)
+    world.harvester.fault = lambda call: refused(503, "", "no") if call.path.endswith(request_path) else None
+    async with world.live():
+        await asyncio.sleep(30)
+        assert world.condition(name)["reason"] == Reason.HARVESTER_UNAVAILABLE
+        assert world.warnings(name)

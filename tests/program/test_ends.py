@@ -1,6 +1,10 @@
-"""Every end that the process decides on releases the Lease after the response to its last write; its loss does not."""
+"""Every end that the process decides on releases the Lease after the response to its last write; its loss does not.
+
+A process that goes on after its Lease has expired says nothing before it ends.
+"""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,12 +24,12 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LEASE_FLAGS, LEASE_HOLDER
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_SERVICE_NAME, LEASE_FLAGS, LEASE_HOLDER, WORKLOAD_TYPE
 from harvester_ccm.telemetry.metrics import Telemetry
-from tests.support.builders import CLUSTER, service
-from tests.support.clock import jumping_time
+from tests.support.builders import CLUSTER, LB_NAME, service
+from tests.support.clock import jumping_time, until
 from tests.support.memory_server import MemoryClient, document_of
-from tests.support.program_world import Harvester, guest_server
+from tests.support.program_world import Harvester, Program, guest_server
 
 FLAGS = ("--cloud-config=/none", "--secure-port=0", "--controllers=service-lb-controller", "--cluster-name=demo")
 LEASE = "kube-system/cloud-controller-manager"
@@ -156,3 +160,29 @@ async def test_lost_lease_is_not_written_even_with_a_bug_at_the_same_time() -> N
     assert world.holder == "another"
     assert "leadership lost" in [entry["event"] for entry in logs]
     assert "lease released" not in [entry["event"] for entry in logs]
+
+
+@pytest.mark.guarantee("No write is sent without the Lease")
+@jumping_time
+async def test_process_that_does_not_lead_emits_no_event() -> None:
+    program = Program(guest_server(), Harvester(), CLUSTER.name)
+    program.put(service())
+    with capture_logs() as logs:
+        async with program.live():
+            await until(lambda: bool(program.address()), seconds=60)
+            await asyncio.sleep(10)
+            logs.clear()
+            events = len(program.guest.events())
+            sent = len(program.guest.writes("services/"))
+            program.fence.deadline = -math.inf
+            # A load balancer to correct, a Service to correct, and a mistake of its user.
+            key = f"{CLUSTER.namespace}/{LB_NAME}"
+            program.harvester.change(LOAD_BALANCERS, key, {"metadata": {"labels": {LB_SERVICE_NAME: "other"}}})
+            program.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: "10.9.9.9", WORKLOAD_TYPE: "wrong"}})
+            await asyncio.sleep(60)
+            assert len(program.guest.events()) == events
+            assert [entry for entry in logs if entry["log_level"] in {"warning", "error"}] == []
+            assert len(program.guest.writes("services/")) == sent
+            # It goes on when it leads, as after a restart.
+            program.fence.deadline = math.inf
+            await until(lambda: len(program.guest.events()) > events, seconds=60)

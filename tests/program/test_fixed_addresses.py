@@ -13,14 +13,13 @@ from harvester_ccm.model.harvester import IP_POOLS, LOAD_BALANCERS
 from harvester_ccm.names import (
     IP_POOL,
     KUBE_VIP_ADDRESSES,
-    LB_CONTROLLER_FINALIZER,
     REQUESTED_ADDRESS,
     WORKLOAD_TYPE,
 )
 from tests.support.builders import service
 from tests.support.clock import jumping_time
-from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
-from tests.support.program_world import Program, guest_server
+from tests.support.memory_server import Call, Document, Where, name_of, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 HOUR: Final = 3600.0
 WANTED: Final = "10.0.0.50"
@@ -32,27 +31,17 @@ RULE: Final[Document] = {
 }
 
 
-class PooledHarvester(MemoryServer):
+class PooledHarvester(Harvester):
     """Allocates like Harvester: the address that the history of the pool names, or the next one."""
 
     def __init__(self, *pools: str, permitted: bool = True) -> None:
-        super().__init__(prompt=[LB_CONTROLLER_FINALIZER])
+        super().__init__()
         self.permissions.rules = lambda _by: [RULE] if permitted else []
         for number, name in enumerate(pools or ("lan",)):
             subnet = f"10.0.{number}.0/24"
             self.put(IP_POOLS, {"metadata": {"name": name}, "spec": {"ranges": [{"subnet": subnet}]}, "status": {}})
-        self.seconds = 0.05
-        """Seconds until an address is allocated."""
         self.before_allocation: Callable[[str], None] = lambda _key: None
         """Called before each allocation with the key of the load balancer."""
-
-    def create(self, collection: Where, body: Document) -> Document:
-        """Store a new object; a load balancer gets its address later."""
-        created = super().create(collection, body)
-        if name_of(collection) == name_of(LOAD_BALANCERS):
-            key = f"{created['metadata']['namespace']}/{created['metadata']['name']}"
-            asyncio.get_running_loop().call_later(self.seconds, self._allocate, key)
-        return created
 
     def remove(self, collection: Where, key: str) -> Document:
         """Remove an object; the address of a load balancer is free before."""

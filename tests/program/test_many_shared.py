@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.controllers.service import ServiceController
-from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE
 from harvester_ccm.plan.service import plan
+from tests.program.test_many import observe_reconciles
 from tests.support.builders import CLUSTER, allocated, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import document_of
@@ -41,13 +40,7 @@ class Observed(Program):
             annotations = {PRIMARY_SERVICE: primary_key}
             ports = [{"port": 1000 + number, "protocol": "TCP", "nodePort": 30000 + number}]
             self.put(service(member(number), uid=f"uid-{number}", ports=ports, annotations=annotations))
-        reconcile = ServiceController.reconcile
-
-        async def observed(controller: ServiceController, key: str) -> Outcome:
-            self.reconciled.append(key)
-            return await reconcile(controller, key)
-
-        monkeypatch.setattr(ServiceController, "reconcile", observed)
+        observe_reconciles(monkeypatch, self.reconciled.append)
 
     async def settle(self) -> None:
         """Return when the changes so far have been reconciled, and forget them."""

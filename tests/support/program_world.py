@@ -51,15 +51,17 @@ class Harvester(MemoryServer):
         self._addresses: dict[str, str] = {}
         self.first = 1
         """Number of the first address."""
+        self.seconds = 0.05
+        """Seconds until an address is allocated."""
         self.paused = False
         """Whether no address is allocated."""
 
     def create(self, collection: Where, body: Document) -> Document:
-        """Store a new object; a load balancer gets its address 0.05 s later."""
+        """Store a new object; a load balancer gets its address later."""
         created = super().create(collection, body)
         if name_of(collection) == name_of(LOAD_BALANCERS):
             key = f"{created['metadata']['namespace']}/{created['metadata']['name']}"
-            asyncio.get_running_loop().call_later(0.05, self._allocate, key)
+            asyncio.get_running_loop().call_later(self.seconds, self._allocate, key)
         return created
 
     def _allocate(self, key: str) -> None:
