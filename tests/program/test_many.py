@@ -51,38 +51,34 @@ def observe_reconciles(monkeypatch: pytest.MonkeyPatch, observe: Callable[[str],
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
-def test_service_without_an_address_is_reconciled_before_those_that_have_one(
+@jumping_time
+async def test_service_without_an_address_is_reconciled_before_those_that_have_one(
     late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciled: list[str] = []
     came: dict[str, int] = {}
     """Number of reconciles when the Service without an address was seen."""
+    program = with_addresses(MANY)
 
-    @jumping_time
-    async def scene() -> None:
-        program = with_addresses(MANY)
+    def arrived(call: Call) -> None:
+        if call.verb == "GET" and call.path.endswith(late):
+            came["waiting"] = len(reconciled)
 
-        def arrived(call: Call) -> None:
-            if call.verb == "GET" and call.path.endswith(late):
-                came["waiting"] = len(reconciled)
+    def observe(key: str) -> None:
+        reconciled.append(key)
+        if len(reconciled) == came.get("waiting", MANY) + MANY // 2 and "meanwhile" not in came:
+            program.create("meanwhile")
+            came["meanwhile"] = len(reconciled)
 
-        def observe(key: str) -> None:
-            reconciled.append(key)
-            if len(reconciled) == came.get("waiting", MANY) + MANY // 2 and "meanwhile" not in came:
-                program.create("meanwhile")
-                came["meanwhile"] = len(reconciled)
-
-        for server in (program.guest, program.harvester):
-            server.delay = lambda call: SLOW if call.verb == "GET" and call.path.endswith(late) else 0.002
-            server.on_arrived.append(arrived)
-        program.create("waiting")
-        observe_reconciles(monkeypatch, observe)
-        async with program.live():
-            await wait_for(lambda: all(map(program.address, came)) and len(came) == 2, 60, what="addresses")
-            assert [reconciled.count(f"shop/s{number:04}") for number in range(MANY)] == [1] * MANY
-        writes = (*program.harvester.writes(), *program.guest.writes("services"))
-        assert not [one for one in writes if "s0" in one.rpartition("/")[2]]
-
-    scene()
+    for server in (program.guest, program.harvester):
+        server.delay = lambda call: SLOW if call.verb == "GET" and call.path.endswith(late) else 0.002
+        server.on_arrived.append(arrived)
+    program.create("waiting")
+    observe_reconciles(monkeypatch, observe)
+    async with program.live():
+        await wait_for(lambda: all(map(program.address, came)) and len(came) == 2, 60, what="addresses")
+        assert [reconciled.count(f"shop/s{number:04}") for number in range(MANY)] == [1] * MANY
+    writes = (*program.harvester.writes(), *program.guest.writes("services"))
+    assert not [one for one in writes if "s0" in one.rpartition("/")[2]]
     passed = {name: reconciled.index(f"shop/{name}", since) - since for name, since in came.items()}
     assert max(passed.values()) <= AHEAD, passed

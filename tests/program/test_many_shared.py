@@ -78,40 +78,39 @@ PRIMARIES: Final = {
 
 @pytest.mark.parametrize("primary_key", PRIMARIES.values(), ids=PRIMARIES.keys())
 @pytest.mark.guarantee("A Service does not block other Services")
-def test_label_of_a_secondary_concerns_no_other_service(primary_key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    @jumping_time
-    async def scene() -> None:
-        program = Observed(monkeypatch, primary_key)
-        async with program.live():
-            await program.settle()
-            await program.settle()
-            for second in range(5):
-                program.change(member(7), metadata={"labels": {"flip": str(second)}})
-                await asyncio.sleep(1)
-            assert set(program.reconciled) == {f"shop/{member(7)}"}
-
-    scene()
+@jumping_time
+async def test_label_of_a_secondary_concerns_no_other_service(
+    primary_key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Observed(monkeypatch, primary_key)
+    async with program.live():
+        await program.settle()
+        await program.settle()
+        for second in range(5):
+            program.change(member(7), metadata={"labels": {"flip": str(second)}})
+            await asyncio.sleep(1)
+        assert set(program.reconciled) == {f"shop/{member(7)}"}
 
 
 @pytest.mark.guarantee("A Service does not block other Services")
-def test_services_that_share_an_address_are_reconciled_after_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    @jumping_time
-    async def scene() -> None:
-        program = Observed(monkeypatch)
-        async with program.live():
-            await program.settle()
-            await program.settle()
-            program.change(member(7), spec={"ports": [{"port": 9, "protocol": "TCP"}]})
-            program.put(service("other", namespace="elsewhere", uid="other"))
-            await asyncio.sleep(SETTLED)
-            place = program.reconciled.index("elsewhere/other")
-            assert place <= AHEAD, program.reconciled
-            assert {f"shop/{member(number)}" for number in range(MANY)} <= set(program.reconciled)
-
-    scene()
+@jumping_time
+async def test_services_that_share_an_address_are_reconciled_after_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Observed(monkeypatch)
+    async with program.live():
+        await program.settle()
+        await program.settle()
+        program.change(member(7), spec={"ports": [{"port": 9, "protocol": "TCP"}]})
+        program.put(service("other", namespace="elsewhere", uid="other"))
+        await asyncio.sleep(SETTLED)
+        place = program.reconciled.index("elsewhere/other")
+        assert place <= AHEAD, program.reconciled
+        assert {f"shop/{member(number)}" for number in range(MANY)} <= set(program.reconciled)
 
 
-def test_calls_to_plan_a_secondary_do_not_grow_with_the_number_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@jumping_time
+async def test_calls_to_plan_a_secondary_do_not_grow_with_the_number_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counts: list[int] = []
     plan_service = plan.plan_service
 
@@ -119,17 +118,13 @@ def test_calls_to_plan_a_secondary_do_not_grow_with_the_number_of_the_others(mon
         counts.append(calls_of(lambda: plan_service(snapshot)))
         return plan_service(snapshot)
 
-    @jumping_time
-    async def scene() -> None:
-        program = Observed(monkeypatch)
-        async with program.live():
-            await program.settle()
-            await program.settle()
-            monkeypatch.setattr("harvester_ccm.controllers.service.plan_service", counted)
-            program.change(member(7), metadata={"labels": {"flip": "1"}})
-            await asyncio.sleep(SETTLED)
-
-    scene()
+    program = Observed(monkeypatch)
+    async with program.live():
+        await program.settle()
+        await program.settle()
+        monkeypatch.setattr("harvester_ccm.controllers.service.plan_service", counted)
+        program.change(member(7), metadata={"labels": {"flip": "1"}})
+        await asyncio.sleep(SETTLED)
     assert counts
     assert max(counts) < 10 * MANY, counts
 

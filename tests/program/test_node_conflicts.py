@@ -82,31 +82,27 @@ async def test_new_node_does_not_get_the_internal_ip_of_a_running_one(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_at_most_one_of_two_nodes_that_join_at_once_is_initialized(seed: int) -> None:
+@jumping_time
+async def test_at_most_one_of_two_nodes_that_join_at_once_is_initialized(seed: int) -> None:
     """If both have written the address before they see each other, both wait until one gets another address."""
     dice = Random(seed)
-
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        scene.guest_server.delay = lambda _call: dice.choice([0, 0.01, 0.5, 2])
-        async with scene.live():
-            joining(scene, FIRST, SHARED, provided=dice.choice(["", SHARED]))
-            await asyncio.sleep(dice.choice([0, 0.01, 0.4, 1, 3]))
-            joining(scene, SECOND, SHARED)
-            await asyncio.sleep(600)
-            waiting = [name for name in ("w1", "w2") if scene.taints(name)]
-            assert waiting
-            assert is_told_on_both(scene, "InternalIPInUse")
-            writes = len(scene.node_writes())
-            await asyncio.sleep(3600)
-            assert len(scene.node_writes()) == writes
-            scene.report(SECOND, "10.0.0.2")
-            await initialised(scene, ["w1", "w2"], seconds=3 * GRACE_SECONDS)
-            await until(lambda: internal_ips(scene, "w2") == {"10.0.0.2"}, seconds=3 * GRACE_SECONDS)
-            assert (internal_ips(scene, "w1"), internal_ips(scene, "w2")) == ({SHARED}, {"10.0.0.2"})
-
-    run()
+    scene = NodeWorld()
+    scene.guest_server.delay = lambda _call: dice.choice([0, 0.01, 0.5, 2])
+    async with scene.live():
+        joining(scene, FIRST, SHARED, provided=dice.choice(["", SHARED]))
+        await asyncio.sleep(dice.choice([0, 0.01, 0.4, 1, 3]))
+        joining(scene, SECOND, SHARED)
+        await asyncio.sleep(600)
+        waiting = [name for name in ("w1", "w2") if scene.taints(name)]
+        assert waiting
+        assert is_told_on_both(scene, "InternalIPInUse")
+        writes = len(scene.node_writes())
+        await asyncio.sleep(3600)
+        assert len(scene.node_writes()) == writes
+        scene.report(SECOND, "10.0.0.2")
+        await initialised(scene, ["w1", "w2"], seconds=3 * GRACE_SECONDS)
+        await until(lambda: internal_ips(scene, "w2") == {"10.0.0.2"}, seconds=3 * GRACE_SECONDS)
+        assert (internal_ips(scene, "w1"), internal_ips(scene, "w2")) == ({SHARED}, {"10.0.0.2"})
 
 
 def initialized_by_another(scene: NodeWorld, vm: Machine, uid: str, name: str) -> Document:

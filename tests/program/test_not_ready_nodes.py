@@ -57,24 +57,21 @@ async def test_vm_that_is_being_deleted_is_the_cause_and_nobody_is_asked_to_star
         pytest.param("Running", "KubeletNotReporting", "VM default/w1 runs", id="running"),
     ],
 )
-def test_state_of_the_vm_is_the_cause(status: str, reason: str, text: str) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        async with scene.live():
-            await joined(scene, [MACHINE])
-            if status == "CrashLoopBackOff":
-                scene.stop(MACHINE)
-            change = {"printableStatus": status, "ready": status == "Running"}
-            scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": change})
-            scene.say_ready("w1", "Unknown")
-            await until(lambda: reason in scene.told("w1"))
-            assert text in messages(scene, reason)[0]
-            assert status in messages(scene, reason)[0]
-            await asyncio.sleep(1800)
-            assert sorted(scene.told("w1")) == sorted(["Synced", reason])
-
-    run()
+@jumping_time
+async def test_state_of_the_vm_is_the_cause(status: str, reason: str, text: str) -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        await joined(scene, [MACHINE])
+        if status == "CrashLoopBackOff":
+            scene.stop(MACHINE)
+        change = {"printableStatus": status, "ready": status == "Running"}
+        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": change})
+        scene.say_ready("w1", "Unknown")
+        await until(lambda: reason in scene.told("w1"))
+        assert text in messages(scene, reason)[0]
+        assert status in messages(scene, reason)[0]
+        await asyncio.sleep(1800)
+        assert sorted(scene.told("w1")) == sorted(["Synced", reason])
 
 
 @jumping_time

@@ -35,27 +35,24 @@ def message(scene: NodeWorld, name: str) -> str:
         pytest.param(("",), (), MASQUERADE, id="no VM network, no guest agent"),
     ],
 )
-def test_address_behind_the_pod_network_is_never_the_internal_ip_of_a_new_node(
+@jumping_time
+async def test_address_behind_the_pod_network_is_never_the_internal_ip_of_a_new_node(
     networks: tuple[str, ...], reported: tuple[str, ...], provided: str
 ) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        for name in ("w1", "w2"):
-            vm = machine(name, networks=networks)
-            scene.boot(vm, *reported)
-            scene.join(name, system_uuid=vm.system_uuid, **{PROVIDED_NODE_IP: provided})
-        async with scene.live():
-            await asyncio.sleep(1800)
-        for name in ("w1", "w2"):
-            assert scene.addresses(name) == [f"Hostname {name}"]
-            assert scene.taints(name) == ["uninitialized"]
-            assert scene.told(name) == [REASON]
-            assert provided in message(scene, name)
-            assert "--node-ip" in message(scene, name)
-        assert scene.node_writes() == []
-
-    run()
+    scene = NodeWorld()
+    for name in ("w1", "w2"):
+        vm = machine(name, networks=networks)
+        scene.boot(vm, *reported)
+        scene.join(name, system_uuid=vm.system_uuid, **{PROVIDED_NODE_IP: provided})
+    async with scene.live():
+        await asyncio.sleep(1800)
+    for name in ("w1", "w2"):
+        assert scene.addresses(name) == [f"Hostname {name}"]
+        assert scene.taints(name) == ["uninitialized"]
+        assert scene.told(name) == [REASON]
+        assert provided in message(scene, name)
+        assert "--node-ip" in message(scene, name)
+    assert scene.node_writes() == []
 
 
 @jumping_time
@@ -85,16 +82,13 @@ def initialized_node(scene: NodeWorld, vm: Machine, **annotations: str) -> Docum
 
 @pytest.mark.parametrize("networks", [BOTH, ("",)], ids=["VM network", "pod network only"])
 @pytest.mark.parametrize("provided", [MASQUERADE, ""], ids=["kubelet names it", "kubelet names none"])
-def test_initialized_node_keeps_it_with_a_warning(networks: tuple[str, ...], provided: str) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        annotations = {PROVIDED_NODE_IP: provided} if provided else {}
-        initialized_node(scene, machine("w1", networks=networks), **annotations)
-        async with scene.live():
-            await asyncio.sleep(1800)
-        assert scene.addresses("w1")[0] == f"InternalIP {MASQUERADE}"
-        assert REASON in scene.told("w1")
-        assert "keeps it" in message(scene, "w1")
-
-    run()
+@jumping_time
+async def test_initialized_node_keeps_it_with_a_warning(networks: tuple[str, ...], provided: str) -> None:
+    scene = NodeWorld()
+    annotations = {PROVIDED_NODE_IP: provided} if provided else {}
+    initialized_node(scene, machine("w1", networks=networks), **annotations)
+    async with scene.live():
+        await asyncio.sleep(1800)
+    assert scene.addresses("w1")[0] == f"InternalIP {MASQUERADE}"
+    assert REASON in scene.told("w1")
+    assert "keeps it" in message(scene, "w1")

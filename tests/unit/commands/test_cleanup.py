@@ -46,19 +46,16 @@ def client_of(server: MemoryServer) -> MemoryClient:
 
 
 @pytest.mark.parametrize(("removed", "left"), [(NUMBER, 0), (NUMBER - 3, 3), (0, NUMBER)])
-def test_it_waits_while_load_balancers_are_removed_one_by_one(removed: int, left: int) -> None:
-    @jumping_time
-    async def run() -> None:
-        server = MemoryServer()
-        for number in range(NUMBER):
-            server.put(LOAD_BALANCERS, objects.balancer(name=f"lb-{number}", address="10.0.0.7"))
-        controller = asyncio.create_task(remove_finalizers(server, number=removed, pause=5.0))
-        result = await delete_all(client_of(server), listed(server))
-        await controller
-        assert (len(result["deleted"]), len(result["failed"])) == (NUMBER - left, left)
-        assert sum(call.verb == "GET" for call in server.calls) < 300
-
-    run()
+@jumping_time
+async def test_it_waits_while_load_balancers_are_removed_one_by_one(removed: int, left: int) -> None:
+    server = MemoryServer()
+    for number in range(NUMBER):
+        server.put(LOAD_BALANCERS, objects.balancer(name=f"lb-{number}", address="10.0.0.7"))
+    controller = asyncio.create_task(remove_finalizers(server, number=removed, pause=5.0))
+    result = await delete_all(client_of(server), listed(server))
+    await controller
+    assert (len(result["deleted"]), len(result["failed"])) == (NUMBER - left, left)
+    assert sum(call.verb == "GET" for call in server.calls) < 300
 
 
 CHANGES: dict[str, tuple[Json, str]] = {

@@ -109,21 +109,18 @@ async def test_changes_of_the_vm_are_written_at_once_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("path", ["/services", "/loadbalancers"])
-def test_forbidden_list_of_services_or_load_balancers_delays_nothing(path: str) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        denied = refused(403, "Forbidden", f"{path[1:]} is forbidden: cannot list")
-        for server in (scene.guest_server, scene.harvester_server):
-            server.fault = lambda call: denied if call.path.endswith(path) else None
-        scene.boot(ZONED, "10.0.0.1")
-        async with scene.live():
-            scene.join("w1", system_uuid=ZONED.system_uuid)
-            await initialised(scene, ["w1"])
-            scene.report(ZONED, "10.0.0.2")
-            await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
-
-    run()
+@jumping_time
+async def test_forbidden_list_of_services_or_load_balancers_delays_nothing(path: str) -> None:
+    scene = NodeWorld()
+    denied = refused(403, "Forbidden", f"{path[1:]} is forbidden: cannot list")
+    for server in (scene.guest_server, scene.harvester_server):
+        server.fault = lambda call: denied if call.path.endswith(path) else None
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        scene.report(ZONED, "10.0.0.2")
+        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
 
 
 @jumping_time
@@ -286,24 +283,21 @@ async def test_rejected_write_is_retried() -> None:
         pytest.param([], ["InternalIP 10.0.0.9"], id="no agent"),
     ],
 )
-def test_new_node_waits_for_the_address_of_its_kubelet_and_then_has_it(
+@jumping_time
+async def test_new_node_waits_for_the_address_of_its_kubelet_and_then_has_it(
     reported: list[str], expected: list[str]
 ) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        scene.boot(ZONED, *reported)
-        async with scene.live():
-            scene.join("w1", system_uuid=ZONED.system_uuid, **{PROVIDED_NODE_IP: "10.0.0.9"})
-            assert await until(lambda: scene.told("w1") == ["NodeIPNotReported"]) < 2 * PERIOD
-            assert scene.node_writes() == []
-            assert GRACE_SECONDS - 2 * PERIOD < await initialised(scene, ["w1"]) < GRACE_SECONDS
-            assert scene.addresses("w1") == [*expected, "Hostname w1"]
-            await asyncio.sleep(600)
-        assert scene.told("w1") == ["NodeIPNotReported", "Synced"]
-        assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
-
-    run()
+    scene = NodeWorld()
+    scene.boot(ZONED, *reported)
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid, **{PROVIDED_NODE_IP: "10.0.0.9"})
+        assert await until(lambda: scene.told("w1") == ["NodeIPNotReported"]) < 2 * PERIOD
+        assert scene.node_writes() == []
+        assert GRACE_SECONDS - 2 * PERIOD < await initialised(scene, ["w1"]) < GRACE_SECONDS
+        assert scene.addresses("w1") == [*expected, "Hostname w1"]
+        await asyncio.sleep(600)
+    assert scene.told("w1") == ["NodeIPNotReported", "Synced"]
+    assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
 
 
 @jumping_time

@@ -73,51 +73,43 @@ async def test_deletion_that_the_api_server_rejects_is_said_and_tried_again() ->
 @pytest.mark.parametrize(("count", "gone"), [(5, 2), (8, 4), (2, 1)])
 @pytest.mark.parametrize("slow", ["", "DELETE", "GET"])
 @pytest.mark.guarantee("Deletions without a finalizer are rate-limited")
-def test_scale_down_deletes_one_node_per_minute(count: int, gone: int, slow: str) -> None:
+@jumping_time
+async def test_scale_down_deletes_one_node_per_minute(count: int, gone: int, slow: str) -> None:
     """A slow GET is the one that confirms the identity of the guest cluster before each deletion."""
-
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        scene.guest_server.delay = lambda call: 3.0 if call.verb == slow else 0.002
-        async with scene.live():
-            vms = await joined(scene, machines(count))
-            for vm in vms[:gone]:
-                scene.destroy(vm)
-                scene.say_ready(vm.name, "Unknown")
-            await until(lambda: len(scene.names()) == count - gone, seconds=1000)
-            await asyncio.sleep(SOME_INTERVALS)
-            assert sorted(scene.names()) == sorted(vm.name for vm in vms[gone:])
-            times = [call.at for call in scene.guest_server.calls if call.verb == "DELETE"]
-            assert len(times) == gone
-            pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
-            assert all(pause >= 60 for pause in pauses)
-            assert "NodeDeletionBlocked" not in scene.told()
-
-    run()
+    scene = NodeWorld()
+    scene.guest_server.delay = lambda call: 3.0 if call.verb == slow else 0.002
+    async with scene.live():
+        vms = await joined(scene, machines(count))
+        for vm in vms[:gone]:
+            scene.destroy(vm)
+            scene.say_ready(vm.name, "Unknown")
+        await until(lambda: len(scene.names()) == count - gone, seconds=1000)
+        await asyncio.sleep(SOME_INTERVALS)
+        assert sorted(scene.names()) == sorted(vm.name for vm in vms[gone:])
+        times = [call.at for call in scene.guest_server.calls if call.verb == "DELETE"]
+        assert len(times) == gone
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert all(pause >= 60 for pause in pauses)
+        assert "NodeDeletionBlocked" not in scene.told()
 
 
 @pytest.mark.parametrize(("copies", "ready"), [(0, "Unknown"), (3, "True"), (3, "Unknown"), (5, "True")])
-def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, ready: str) -> None:
+@jumping_time
+async def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, ready: str) -> None:
     """With copies of some VMs, as in a staging or recovery site: same names and firmware UUIDs, other UIDs."""
-
-    @jumping_time
-    async def run() -> None:
-        before = NodeWorld()
-        async with before.live():
-            vms = await joined(before, machines(6))
-        after = NodeWorld(after=before)
-        after.harvester_server.objects.clear()
-        for number, vm in enumerate(vms[:copies]):
-            after.boot(vm, f"10.9.0.{number + 1}")
-        for number, vm in enumerate(vms):
-            after.say_ready(vm.name, ready if number < copies else "Unknown")
-        async with after.live():
-            await asyncio.sleep(SOME_INTERVALS)
-        assert deletions(after) == []
-        assert len(after.names()) == 6
-
-    run()
+    before = NodeWorld()
+    async with before.live():
+        vms = await joined(before, machines(6))
+    after = NodeWorld(after=before)
+    after.harvester_server.objects.clear()
+    for number, vm in enumerate(vms[:copies]):
+        after.boot(vm, f"10.9.0.{number + 1}")
+    for number, vm in enumerate(vms):
+        after.say_ready(vm.name, ready if number < copies else "Unknown")
+    async with after.live():
+        await asyncio.sleep(SOME_INTERVALS)
+    assert deletions(after) == []
+    assert len(after.names()) == 6
 
 
 @jumping_time

@@ -86,18 +86,15 @@ class Leader:
 @pytest.mark.kube(
     "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
 )
-def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Awaitable[Any]]) -> None:
-    @jumping_time
-    async def scenario() -> None:
-        process = Leader()
-        # Also by a client with new credentials.
-        await process.guest.use(Credentials("another", NAMESPACE, None, TokenSource("token")))
-        for client in (process.guest, process.harvester):
-            with pytest.raises(NotLeading, match="the Lease was not renewed in time and may be another's"):
-                await change(client)
-        assert process.server.calls == []
-
-    scenario()
+@jumping_time
+async def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Awaitable[Any]]) -> None:
+    process = Leader()
+    # Also by a client with new credentials.
+    await process.guest.use(Credentials("another", NAMESPACE, None, TokenSource("token")))
+    for client in (process.guest, process.harvester):
+        with pytest.raises(NotLeading, match="the Lease was not renewed in time and may be another's"):
+            await change(client)
+    assert process.server.calls == []
 
 
 @jumping_time
