@@ -11,9 +11,9 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
 )
 from harvester_ccm.plan.service.announcing.readiness import FIRST_READING_SECONDS, RECEIPT_SECONDS
-from tests.support.builders import CLUSTER, endpoint_slice
+from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time, until
-from tests.support.memory_server import Call, document_of, page, refused
+from tests.support.memory_server import Call, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
 
 KUBE_VIP: Final = "--announcer=kube-vip"
@@ -27,17 +27,6 @@ USUAL: Final = f"The load balancer has address {ADDRESS}"
 def new_program(*flags: str) -> Program:
     """Return a program whose Harvester allocates an address for each Service."""
     return Program(guest_server(), Harvester(), CLUSTER.name, *flags)
-
-
-def start_pod(program: Program, name: str = "web", *, node: str = "node-1") -> None:
-    """Add an endpoint to a Service."""
-    endpoint = {"addresses": ["10.42.0.7"], "nodeName": node, "conditions": {"ready": True, "serving": True}}
-    program.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", endpoint, of=name)))
-
-
-def stop_pods(program: Program, name: str = "web") -> None:
-    """Remove the endpoints of a Service."""
-    program.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", of=name)))
 
 
 def announce(program: Program, name: str = "web", *, node: str = "node-1") -> None:
@@ -77,7 +66,7 @@ def normal(program: Program, name: str, reason: str) -> list[str]:
 async def test_service_without_endpoints_is_ready_and_the_event_says_what_it_lacks(*, has_slice: bool) -> None:
     program = new_program(KUBE_VIP)
     if has_slice:
-        stop_pods(program)
+        program.put_slice(is_filled=False)
     program.create("web")
     async with program.live():
         await asyncio.sleep(FIRST_READING_SECONDS - 1)
@@ -89,7 +78,7 @@ async def test_service_without_endpoints_is_ready_and_the_event_says_what_it_lac
         assert (status, message) == ("True", f"{USUAL}. {event}")
         assert reads(program) == 1
         await asyncio.sleep(300)
-        start_pod(program)
+        program.put_slice()
         await is_announced(program)
         assert program.reasons() == []
 
@@ -99,7 +88,7 @@ async def test_service_without_endpoints_is_ready_and_the_event_says_what_it_lac
 async def test_service_with_endpoints_is_ready_when_kube_vip_has_noted_it() -> None:
     program = new_program(KUBE_VIP)
     program.create("web")
-    start_pod(program)
+    program.put_slice()
     async with program.live():
         await asyncio.sleep(RECEIPT_SECONDS - 5)
         assert shown(program)[:2] == ("False", "Announcing")
@@ -124,7 +113,7 @@ async def test_service_with_endpoints_is_ready_when_kube_vip_has_noted_it() -> N
 async def test_api_server_that_is_not_available_is_no_answer(error: KubeError) -> None:
     program = new_program(KUBE_VIP)
     program.create("web")
-    start_pod(program)
+    program.put_slice()
     until_read = 2 * RECEIPT_SECONDS
 
     def fault(call: Call) -> Any:

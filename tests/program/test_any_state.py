@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.announcing.record import Record, Step, written_r
 from tests.simulation.kubevip import LEASES, NODE, VERSIONS, KubeVip
 from tests.simulation.loop import SeededLoop
 from tests.simulation.seeds import first_unseen
-from tests.support.builders import ADDRESS, UID, allocated, endpoint_slice, service
+from tests.support.builders import ADDRESS, UID, allocated, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Document, document_of
 from tests.support.program_world import Harvester, Program, guest_server
@@ -60,18 +60,12 @@ class State(Program):
         item = service(annotations=annotations, ours=self.dice.random() < 0.8)
         self.harvester.put(LOAD_BALANCERS, document_of(self._load_balancer()))
         self.put(item)
-        self.put_slice(self.dice.random() < 0.9)
+        self.put_slice(is_filled=self.dice.random() < 0.9)
 
     def _load_balancer(self) -> Any:
         if self.is_dhcp:
             return allocated(ip=DHCP_ADDRESS, pool="", address="", spec={"ipam": "dhcp"})
         return allocated()
-
-    def put_slice(self, is_filled: bool) -> None:
-        """Write the EndpointSlice of the Service."""
-        endpoint = {"addresses": ["10.42.0.7"], "nodeName": NODE, "conditions": {"ready": True, "serving": True}}
-        endpoints = [endpoint] if is_filled else []
-        self.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice("web-a", *endpoints, of="web")))
 
     def disturb(self) -> None:
         """Let a user, another client or another controller write something."""
@@ -96,7 +90,7 @@ class State(Program):
                 self.change(spec={"type": "ClusterIP"}, status={"loadBalancer": None})
                 self.change(spec={"type": "LoadBalancer"})
             case "slice":
-                self.put_slice(dice.random() < 0.5)
+                self.put_slice(is_filled=dice.random() < 0.5)
             case "note":
                 key, value = dice.choice([(KUBE_VIP_HOST, None), (KUBE_VIP_HOST, "node-9"), (KUBE_VIP_DDNS, "False")])
                 self.change(metadata={"annotations": {key: value}})
@@ -121,7 +115,7 @@ class State(Program):
 
     def clean_up(self) -> None:
         """Let the Service have a Pod, and no ``ignore`` of a user."""
-        self.put_slice(True)
+        self.put_slice()
         if self.annotations().get(KUBE_VIP_ADDRESSES) != "":
             self.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
         self.change(spec={"loadBalancerIP": None, "externalTrafficPolicy": "Cluster"})

@@ -6,7 +6,6 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     IPAM,
@@ -61,9 +60,7 @@ class World(Program):
 
     def add(self, name: str, port: int, annotations: dict[str, str], **more: Any) -> None:
         """Create a Service with an endpoint."""
-        metadata = {"name": f"{name}-1", "namespace": "shop", "labels": {SERVICE_LABEL: name}}
-        endpoint = {"addresses": ["10.1.0.1"], "conditions": {"ready": True, "serving": True}}
-        self.guest.put(ENDPOINT_SLICES, {"metadata": metadata, "endpoints": [endpoint]})
+        self.put_slice(name)
         ports = [{"port": port, "protocol": "TCP", "nodePort": 30000 + port}]
         self.put(service(name, uid=f"uid-of-{name}", ports=ports, annotations=annotations, **more))
 

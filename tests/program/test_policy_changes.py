@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import pytest
 
 from devenv.announcement import Settings, Version
-from harvester_ccm.model.core import ENDPOINT_SLICES, Service
+from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
@@ -20,9 +20,8 @@ from harvester_ccm.names import (
 )
 from tests.simulation.kubevip import NODE, KubeVip
 from tests.simulation.loop import SeededLoop
-from tests.support.builders import CLUSTER, endpoint_slice, service
+from tests.support.builders import CLUSTER, service
 from tests.support.clock import jumping_time
-from tests.support.memory_server import document_of
 from tests.support.program_world import Harvester, Program, guest_server
 
 LOCAL: Final = {"externalTrafficPolicy": "Local"}
@@ -48,10 +47,7 @@ class World(Program):
         self.kube_vip = KubeVip(self.guest, loop, "policy", settings=Settings(version=version, node=NODE))
 
     def start(self, item: Service) -> None:
-        name = item.metadata.name
-        conditions = {"ready": True, "serving": True}
-        endpoint = {"addresses": ["10.42.0.7"], "nodeName": NODE, "conditions": conditions}
-        self.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", endpoint, of=name)))
+        self.put_slice(item.metadata.name)
         self.put(item)
 
     def is_announced(self, name: str = "web") -> bool:

@@ -16,11 +16,11 @@ from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.objects import Resource
 from harvester_ccm.kube.reload import CredentialReloader
-from harvester_ccm.model.core import NODES, SERVICES, Service
+from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER, LOAD_BALANCER_READY
 from harvester_ccm.telemetry.metrics import Telemetry
-from tests.support.builders import CLUSTER, service
+from tests.support.builders import CLUSTER, endpoint_slice, service
 from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer, Where, document_of, name_of
 
 Server = TypeVar("Server", bound=MemoryServer)
@@ -156,6 +156,12 @@ class Program:
 
     def put(self, item: Service) -> None:
         self.guest.put(SERVICES, document_of(item))
+
+    def put_slice(self, name: str = "web", *, is_filled: bool = True) -> None:
+        """Write the EndpointSlice of a Service, with a Pod on node-1 unless it is empty."""
+        endpoint = {"addresses": ["10.42.0.7"], "nodeName": "node-1", "conditions": {"ready": True, "serving": True}}
+        endpoints = [endpoint] if is_filled else []
+        self.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", *endpoints, of=name)))
 
     def change(self, name: str = "web", **patch: Any) -> None:
         self.guest.change(SERVICES, f"shop/{name}", patch)
