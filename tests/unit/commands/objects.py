@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from harvester_ccm.model.core import SERVICE_LABEL
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     LB_CLUSTER,
-    LB_CONTROLLER_FINALIZER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LEASE_FLAGS,
@@ -17,10 +17,12 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.announcing.record import Record, Step, written_record
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
+from tests.support import builders
+from tests.support.memory_server import document_of
 
 Json = dict[str, Any]
 
-UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
+UID = builders.UID
 OLD_UID = "11111111-9b7d-4e58-8a10-3c5d7e9f0b12"
 CLUSTER_UID = "aaaaaaaa-0000-4000-8000-000000000001"
 VMS = "vms"
@@ -44,21 +46,11 @@ def service(
     **spec: Any,
 ) -> Json:
     """Return a Service of type LoadBalancer."""
-    metadata: Json = {
-        "name": name,
-        "namespace": namespace,
-        "uid": uid,
-        "resourceVersion": "7",
-        "creationTimestamp": CREATED,
-        "annotations": dict(annotations or {}),
-        "finalizers": list(finalizers),
-    }
+    fields: Json = {"annotations": annotations, "address": address, "finalizers": finalizers, "spec": spec}
+    document = document_of(builders.service(name, namespace=namespace, uid=uid, created=CREATED, **fields))
     if deleted:
-        metadata["deletionTimestamp"] = deleted
-    ports = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
-    status = {"loadBalancer": {"ingress": [{"ip": address}] if address else []}}
-    body = {"type": "LoadBalancer", "ports": ports, **spec}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": body, "status": status}
+        document["metadata"]["deletionTimestamp"] = deleted
+    return {"apiVersion": "v1", "kind": "Service", **document}
 
 
 def conditioned(one: Json, reason: str, message: str = "", *, status: str = "False", since: str = CREATED) -> Json:
@@ -82,27 +74,18 @@ def balancer(
     """Return the load balancer of a Service: ``uid`` is the Service's when it was made, ``address`` is allocated."""
     namespace, _, service_name = of.partition("/")
     title = name or load_balancer_name(cluster, namespace, service_name, uid)
-    status: Json = {"allocatedAddress": {}}
-    if address:
-        status["allocatedAddress"] = {"ip": address, "ipPool": "lan"}
-        status["conditions"] = [{"type": "Ready", "status": "True"}]
-    if message is not None:
-        status["conditions"] = [{"type": "Ready", "status": "False", "message": message}]
-    return {
-        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
-        "kind": "LoadBalancer",
-        "metadata": {
-            "name": title,
-            "namespace": VMS,
-            "uid": f"uid-of-{title}",
-            "resourceVersion": "11",
-            "labels": {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: namespace, LB_SERVICE_NAME: service_name},
-            "annotations": dict(annotations or {}),
-            "finalizers": [LB_CONTROLLER_FINALIZER] if finalizer else [],
-        },
-        "spec": {"workloadType": "cluster", "ipam": "pool", **spec},
-        "status": status,
-    }
+    one = builders.load_balancer(
+        title,
+        uid=f"uid-of-{title}",
+        labels={LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: namespace, LB_SERVICE_NAME: service_name},
+        annotations=annotations,
+        spec=spec,
+        ip=address,
+        pool="lan",
+        message=message,
+        finalizer=finalizer,
+    )
+    return {"apiVersion": LOAD_BALANCERS.api_version, "kind": LOAD_BALANCERS.kind, **document_of(one)}
 
 
 def home() -> Json:

@@ -343,7 +343,8 @@ def test_second_controller_has_a_lease_in_the_namespace_of_the_first(run: Runner
 
 
 def test_object_that_cannot_be_decoded_is_a_note(run: Runner, serve: ClusterServer) -> None:
-    odd = objects.service("odd", uid="odd", ports=1)
+    odd = objects.service("odd", uid="odd")
+    odd["spec"]["ports"] = 1
     notes = run("status", "-o", "json", *serve(objects.home(), objects.lease(), odd)).document["notes"]
     assert [note.partition(": ")[0] for note in notes] == ["cannot decode services shop/odd"]
 
