@@ -1,7 +1,5 @@
 """A Service after its creation: every field that is written, and the number of writes."""
 
-import zlib
-
 import pytest
 
 from devenv.kubevip import Transition
@@ -18,8 +16,6 @@ TWO_PORTS = (
 )
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 OURS = "cloudprovider.harvesterhci.io"
-THEIRS = "loadbalancer.harvesterhci.io"
-BALANCERS = "/loadbalancers"
 
 
 async def test_service_gets_its_address_in_two_writes(stage: Stage) -> None:
@@ -41,33 +37,6 @@ async def test_service_gets_its_address_in_two_writes(stage: Stage) -> None:
     ]
     # Finalizer and suppression of kube-vip, then address and status.
     assert len(writes(stage.guest_proxy, "/services/web")) == 2
-
-
-async def test_fields_of_a_load_balancer(stage: Stage) -> None:
-    service = await stage.create_service("web")
-    balancer = await completed(stage, "web")
-
-    document: Json = balancer.document()
-    checksum = zlib.crc32(f"demo-default-web-{service.metadata.uid}".encode())
-    assert document["metadata"]["name"] == f"demo-default-web-{checksum:08x}"
-    assert document["metadata"]["labels"] == {
-        f"{OURS}/cluster": "demo",
-        f"{OURS}/serviceNamespace": "default",
-        f"{OURS}/serviceName": "web",
-    }
-    assert document["metadata"]["annotations"] == {
-        f"{OURS}/lb-network": "",
-        f"{OURS}/cluster-uid": await stage.cluster_uid(),
-        f"{OURS}/service-uid": service.metadata.uid,
-        f"{THEIRS}/cluster": "demo",
-        f"{THEIRS}/network": "",
-        f"{THEIRS}/project": "",
-        f"{THEIRS}/namespace": "default",
-    }
-    assert document["metadata"]["finalizers"] == ["wrangler.cattle.io/harvester-lb-controller"]
-    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool", "description": "default/web of cluster demo"}
-    assert document["status"]["address"] == "127.77.0.2"
-    assert document["status"]["allocatedAddress"]["ipPool"] == "lan"
 
 
 async def test_service_with_dhcp_gets_the_address_that_kube_vip_obtains(stage: Stage) -> None:

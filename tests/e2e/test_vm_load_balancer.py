@@ -19,7 +19,6 @@ from tests.e2e.observing import ingress_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
-BALANCERS = "/loadbalancers/"
 HTTP = {"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 31080}
 DNS = {"name": "dns", "port": 5353, "protocol": "UDP", "nodePort": 31053}
 DEFAULT_CHECK = {"successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3}
