@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from devenv.binaries import require
+from devenv.ccm import CcmProcess
 from devenv.demo.scenario import NETWORKS
 from devenv.guestnodes import GuestNodes, name_of
 from devenv.harvester.records import INSTANCES, MACHINES
@@ -22,9 +23,11 @@ from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
 from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER, NodeReason, Reason
+from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_OWNER, NodeReason, Reason
 from harvester_ccm.plan.node.patch import uninitialized_taints
+from tests.e2e.observing import announced
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -58,7 +61,7 @@ async def in_harvester(stage: Stage, line: str, editor: str = "") -> str:
 
 
 class Screen:
-    """The output of ``status``."""
+    """The output of the commands."""
 
     def __init__(self, stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -67,10 +70,13 @@ class Screen:
         files = {"cloud-config": scene.cloud_config, "kubeconfig": scene.guest.admin_kubeconfig}
         self._flags = [f"--{name}={value}" for name, value in files.items()]
 
-    async def run(self, *words: str) -> dict[str, Any]:
+    async def text(self, *words: str) -> str:
         self._capsys.readouterr()
-        await asyncio.to_thread(main, ["harvester-ccm", *words, "-o", "json", *self._flags], {})
-        document: dict[str, Any] = json.loads(self._capsys.readouterr().out)
+        await asyncio.to_thread(main, ["harvester-ccm", *words, *self._flags], {})
+        return self._capsys.readouterr().out
+
+    async def run(self, *words: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(await self.text(*words, "-o", "json"))
         return document
 
     async def problem(self, name: str, reason: str, words: str = "") -> dict[str, str]:
@@ -303,3 +309,46 @@ async def test_two_vms_with_one_uuid_are_told_apart_as_the_problem_says(stage: S
 
         await until(lambda: is_initialized(stage, "worker"), within=WITHIN, what="the initialized Node")
         await stage.guest.delete(DOCUMENTS, "worker")
+
+
+async def test_command_of_explain_adopts_a_load_balancer_with_its_address(
+    stage: Stage, screen: Screen, ccm: CcmProcess
+) -> None:
+    guest, harvester = stage.scene.guest.admin, stage.scene.harvester.admin
+    await stage.create_service("web")
+    (before,) = await stage.served("web")
+    (old,) = await stage.load_balancers()
+    await announced(stage, {before.addresses[0]: {"default/web"}})
+    ccm.terminate(0)
+    await stage.ended(ccm)
+
+    # The cluster was recreated: the Service and the cluster have other UIDs and another name.
+    path = SERVICES.path("default", "web")
+    guest.request("PATCH", path, body={"metadata": {"finalizers": None}})
+    guest.request("DELETE", path)
+    # kube-vip finds a Service by its name only: the new one must not get the status of the one before.
+    await announced(stage, {})
+    metadata = {"labels": {LB_CLUSTER: "before"}, "annotations": {LB_OWNER: "uid-of-the-cluster-before"}}
+    await stage.host.merge_patch(LOAD_BALANCERS, old.metadata.name, {"metadata": metadata}, namespace="default")
+    run = stage.run()
+    await stage.create_service("web")
+    (served,) = await stage.served("web")
+    assert served.addresses != before.addresses
+    (new,) = [one for one in await stage.load_balancers() if one.metadata.name != old.metadata.name]
+
+    text = await screen.text("explain", "svc/web", "-n", "default")
+    remedy = f"stop the controller, delete load balancer {new.metadata.name} in Harvester, and adopt it in Harvester"
+    assert remedy in " ".join(text.split())
+    run.terminate(0)
+    await stage.ended(run)
+    harvester.request("DELETE", LOAD_BALANCERS.path("default", new.metadata.name))
+    (command,) = [line for line in text.splitlines() if line.strip().startswith("kubectl annotate ")]
+    await in_harvester(stage, command)
+    stage.run()
+
+    async def adopted() -> bool:
+        (service,) = [one for one in await stage.services() if one.metadata.name == "web"]
+        names = [one.metadata.name for one in await stage.load_balancers()]
+        return service.addresses == before.addresses and names == [old.metadata.name]
+
+    await until(adopted, within=WITHIN, what="the Service with the earlier load balancer and its address")
