@@ -65,11 +65,12 @@ async def test_broken_watch_continues_without_a_list(
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.kube("The store has every change also after a watch that broke, expired, fell silent or was rejected")
-async def test_expired_version_leads_to_a_list_and_no_change_is_lost(
+async def test_rejected_watch_and_expired_version_lead_to_a_list_and_no_change_is_lost(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
     for name in ("kept", "changed", "deleted"):
         put_config_map(name, a="1")
+    guest_proxy.inject(Answer(400, "required revision is a future revision"), watch=True, times=1)
     async with follower.synced():
         await watching(guest_proxy)
         guest_proxy.silence_watches()
@@ -86,8 +87,8 @@ async def test_expired_version_leads_to_a_list_and_no_change_is_lost(
             ("deleted", {"a": "1"}, None),
             ("new", None, {"a": "1"}),
         ]
-    assert guest_proxy.count(watch=False) == 2
-    assert "Gone" not in follower.states
+    assert guest_proxy.count(watch=False) == 3
+    assert follower.states == ["synced", "BadRequest", "synced"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -107,53 +108,25 @@ async def test_silent_watch_is_replaced(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.kube("The store has every change also after a watch that broke, expired, fell silent or was rejected")
-async def test_rejected_watch_leads_to_a_list(follower: Follower, guest_proxy: FaultProxy, put_config_map: Put) -> None:
-    guest_proxy.inject(Answer(400, "required revision is a future revision"), watch=True, times=1)
-    async with follower.running():
-        await watching(guest_proxy)
-
-    assert guest_proxy.count(watch=False) == 2
-    assert follower.informer.problem is None
-
-
-async def test_forbidden_watch_is_replaced_by_polling_with_one_log_line(
-    account: Callable[..., Path],
-    namespace: str,
-    put_config_map: Put,
-    delete_config_map: Delete,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(INFORMER + "POLL_SECONDS", 0.05)
-    path = account("lister", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})
-    put_config_map("cm", a="1")
-    with capture_logs() as logs:
-        async with ApiClient(load_credentials(path), cluster="guest") as lister:
-            follower = Follower(lister, namespace)
-            async with follower.synced():
-                put_config_map("cm", a="2")
-                await wait_for(lambda: len(follower.changes) == 2)
-                delete_config_map("cm")
-                await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, {"a": "2"}), ("cm", {"a": "2"}, None))
-    assert [entry["event"] for entry in logs].count("watch forbidden") == 1
-    assert follower.informer.problem is None
-
-
-@pytest.mark.usefixtures("quick")
-async def test_granted_watch_ends_polling(
+async def test_forbidden_watch_is_replaced_by_polling_with_one_log_line_until_it_is_granted(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(INFORMER + "POLL_SECONDS", 0.02)
     rule = guest_proxy.inject(Answer(403, "no watch", "Forbidden"), watch=True)
-    async with follower.running():
-        await wait_for(lambda: rule.hits >= 3)
-        guest_proxy.heal()
-        await watching(guest_proxy)
-        lists = guest_proxy.count(watch=False)
-        put_config_map("cm")
+    with capture_logs() as logs:
+        async with follower.synced():
+            await wait_for(lambda: rule.hits >= 3)
+            put_config_map("cm", a="1")
+            await follower.saw(("cm", None, {"a": "1"}))
+            assert follower.informer.problem is None
+            guest_proxy.heal()
+            await watching(guest_proxy)
+            lists = guest_proxy.count(watch=False)
+            put_config_map("cm", a="2")
 
-        await follower.saw(("cm", None, None))
+            await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, {"a": "2"}))
     assert guest_proxy.count(watch=False) == lists
+    assert [entry["event"] for entry in logs].count("watch forbidden") == 1
 
 
 @pytest.mark.usefixtures("quick")
