@@ -41,7 +41,6 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.apiserver
 
 Put = Callable[..., None]
-SECRET_BODY = b'{"kind":"Secret","data":{"password":"aHVudGVyMg=="}}'
 
 
 class Numbers(Object, frozen=True, kw_only=True):
@@ -193,22 +192,12 @@ async def test_response_that_is_not_of_an_api_server_is_an_error(
         await client.list(NAMESPACES)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Answer(502, body=b"<html>bad gateway</html>"),
-        Answer(403, body=b"<html>no</html>"),
-        Answer(302, body=b""),
-        Answer(503, body=b"<html>down for maintenance</html>", retry_after=30),
-    ],
-)
-async def test_html_error_page_is_not_an_api_error(client: ApiClient, guest_proxy: FaultProxy, answer: Answer) -> None:
-    guest_proxy.inject(answer)
+async def test_html_error_page_is_not_an_api_error(client: ApiClient, guest_proxy: FaultProxy) -> None:
+    guest_proxy.inject(Answer(503, body=b"<html>down for maintenance</html>", retry_after=30))
 
-    text = f"{guest_proxy.url}: HTTP status {answer.status}, with a page"
-    with pytest.raises(UnexpectedAnswer, match=text) as caught:
+    with pytest.raises(UnexpectedAnswer, match=f"{guest_proxy.url}: HTTP status 503, with a page") as caught:
         await client.get(NAMESPACES, "default")
-    assert (pause_after(caught.value, failures=1) == 30) is (answer.retry_after is not None)
+    assert pause_after(caught.value, failures=1) == 30
 
 
 @pytest.mark.parametrize(
