@@ -12,37 +12,12 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import WatchEvent
 from harvester_ccm.kube.errors import UnexpectedAnswer
 from harvester_ccm.kube.objects import Object
-from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
-from tests.support.background import running
-from tests.support.waiting import wait_for
+from harvester_ccm.model.core import CONFIG_MAPS
 
 pytestmark = pytest.mark.apiserver
 
 Put = Callable[..., None]
 Delete = Callable[[str], None]
-
-
-class Watching:
-    """A watch on the ConfigMaps of one namespace from now on, and what it has yielded."""
-
-    def __init__(self, client: ApiClient, namespace: str, *, silence: float = 30) -> None:
-        self.client = client
-        self.namespace = namespace
-        self.silence = silence
-        self.events: list[WatchEvent[ConfigMap]] = []
-
-    async def run(self) -> None:
-        """Collect events until the watch ends."""
-        page = await self.client.list(CONFIG_MAPS, namespace=self.namespace)
-        params = {"resourceVersion": page.resource_version}
-        watch = self.client.watch(CONFIG_MAPS, namespace=self.namespace, params=params, silence=self.silence)
-        async with aclosing(watch) as events:
-            async for event in events:
-                self.events.append(event)
-
-    async def started(self) -> None:
-        """Return when the server has accepted the watch."""
-        await wait_for(lambda: self.events, what="begin of the watch")
 
 
 async def consume(client: ApiClient) -> list[WatchEvent[Object]]:
@@ -52,15 +27,17 @@ async def consume(client: ApiClient) -> list[WatchEvent[Object]]:
 async def test_watch_yields_a_bookmark_and_then_every_change(
     client: ApiClient, namespace: str, put_config_map: Put, delete_config_map: Delete
 ) -> None:
-    watching = Watching(client, namespace)
-    async with running(watching.run()):
-        await watching.started()
+    page = await client.list(CONFIG_MAPS, namespace=namespace)
+    watch = client.watch(
+        CONFIG_MAPS, namespace=namespace, params={"resourceVersion": page.resource_version}, silence=30
+    )
+    async with aclosing(watch) as events:
+        first = await anext(events)
         put_config_map("cm", a="1")
         put_config_map("cm", a="2")
         delete_config_map("cm")
-        await wait_for(lambda: len(watching.events) == 4)
+        rest = [await anext(events) for _ in range(3)]
 
-    first, *rest = watching.events
     assert first == WatchEvent("BOOKMARK", None, "")
     assert [(e.type, e.object and e.object.data) for e in rest] == [
         ("ADDED", {"a": "1"}),
