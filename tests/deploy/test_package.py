@@ -63,9 +63,14 @@ def test_metadata_is_accepted_by_an_index(package: tuple[Path, Path]) -> None:
 def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*pip, "--target", tmp_path, package[1]], check=True)
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
-    for program in ("harvester-ccm", "harvester-cloud-provider"):
-        order: list[str | Path] = [sys.executable, tmp_path / "bin" / program, "--version"]
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
+    orders: list[list[str | Path]] = [
+        [sys.executable, tmp_path / "bin" / "harvester-ccm", "--version"],
+        [sys.executable, tmp_path / "bin" / "harvester-cloud-provider", "--version"],
+        # kubectl runs it as a plugin.
+        [require("kubectl")["kubectl"], "harvester-ccm", "version"],
+    ]
+    for order in orders:
         done = subprocess.run(order, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.stdout.split()[-1] == __version__
     commands = subprocess.run(
@@ -78,12 +83,3 @@ def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> N
     )
     assert (commands.returncode, "NOT READY" in commands.stdout) == (1, True)
     assert [made for made in MADE if not (tmp_path / made).is_file()] == []
-
-
-def test_kubectl_runs_the_command_as_a_plugin(package: tuple[Path, Path], tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*pip, "--target", tmp_path, package[1]], check=True)
-    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
-    order: list[str | Path] = [require("kubectl")["kubectl"], "harvester-ccm", "version"]
-    done = subprocess.run(order, check=True, env=environment, capture_output=True, text=True)
-    assert done.stdout.split()[-1] == __version__
