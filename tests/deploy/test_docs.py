@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import yaml
 
 from devenv.helm import CHART
 from scripts import generate_reference
-from tests.deploy.documented_names import product_texts
+from tests.deploy.documented_names import code_blocks, product_texts, prose
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")), CHART / "README.md"]
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
 _SHOWN_FILE = re.compile(
@@ -31,22 +29,11 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def prose(page: Path) -> str:
-    """The page without its code blocks."""
-    return _FENCE.sub("", page.read_text())
-
-
-def yaml_blocks(page: Path) -> Iterator[str]:
-    for block in _FENCE.finditer(page.read_text()):
-        if block["language"] == "yaml":
-            yield "\n".join(line.removeprefix(block["indent"]) for line in block["body"].splitlines())
-
-
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings, as GitHub and the site make them."""
     found: set[str] = set()
-    for heading in _HEADING.finditer(prose(page)):
+    for heading in _HEADING.finditer(prose(page.read_text())):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading["text"])
         plain = re.sub(r"[^\w\- ]", "", text.replace("`", "").lower()).strip()
         found.add(re.sub(r"[ -]+", "-", plain))
@@ -55,7 +42,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 def broken_links(page: Path) -> list[str]:
     broken = []
-    for link in _LINK.finditer(prose(page)):
+    for link in _LINK.finditer(prose(page.read_text())):
         target, _, anchor = link["target"].partition("#")
         if "://" in target or target.startswith("mailto:"):
             continue
@@ -74,13 +61,17 @@ def test_links_work(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_stay_inside_the_site(page: Path) -> None:
     """A link out of docs/ works in a checkout and is dead on the site."""
-    relative = [link["target"].partition("#")[0] for link in _LINK.finditer(prose(page)) if "://" not in link["target"]]
+    relative = [
+        link["target"].partition("#")[0]
+        for link in _LINK.finditer(prose(page.read_text()))
+        if "://" not in link["target"]
+    ]
     assert [target for target in relative if not (page.parent / target).resolve().is_relative_to(DOCS)] == []
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_yaml_examples_are_valid(page: Path) -> None:
-    for block in yaml_blocks(page):
+    for block in code_blocks(page.read_text(), "yaml"):
         assert list(yaml.safe_load_all(block)), block
 
 
@@ -110,7 +101,7 @@ def test_messages_name_sections_that_exist() -> None:
     assert named != []
     for section, subject in named:
         page = DOCS / "operations" / f"{subject.replace(' ', '-')}.md"
-        assert section in [heading["text"] for heading in _HEADING.finditer(prose(page))], subject
+        assert section in [heading["text"] for heading in _HEADING.finditer(prose(page.read_text()))], subject
 
 
 def test_reference_of_annotations_and_events_is_current() -> None:
