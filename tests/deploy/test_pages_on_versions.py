@@ -34,53 +34,35 @@ def pool_of_the_pages(*, network: bool) -> Document:
     return document
 
 
-async def world_with(kind: Kind, number: str, pool: Document) -> World:
+PLACES: dict[str, tuple[Kind, bool, bool]] = {
+    "without labels": (Kind.PLAIN, False, False),
+    **{f"made by {kind}": (kind, True, False) for kind in RANCHER},
+    **{f"{kind}, named pool": (kind, False, True) for kind in Kind},
+}
+"""VM of the cluster, whether the pool has the line for its network, and whether the Service names the pool."""
+
+
+@pytest.mark.parametrize(("kind", "network", "names_its_pool"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("number", VERSIONS)
+@jumping_time
+async def test_pool_of_the_pages_serves_a_cluster(
+    number: str, kind: Kind, *, network: bool, names_its_pool: bool
+) -> None:
     world = World()
     machine = Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=(NETWORK,))
     world.put_machine(machine, "192.0.2.10")
     namespace, _, name = NETWORK.partition("/")
     metadata = {"name": name, "namespace": namespace}
     world.put_document(NETWORKS, {"metadata": metadata, "spec": {"config": "{}"}})
+    pool = pool_of_the_pages(network=network)
     async with world.on(number):
         await asyncio.sleep(1)
         world.put_document(POOLS, pool)
-        world.put(service())
+        world.put(service(annotations={IP_POOL: pool["metadata"]["name"]} if names_its_pool else {}))
         async with world.live():
             await asyncio.sleep(60)
-    return world
-
-
-@pytest.mark.parametrize("number", VERSIONS)
-@jumping_time
-async def test_pool_of_the_pages_serves_a_cluster_without_labels(number: str) -> None:
-    world = await world_with(Kind.PLAIN, number, pool_of_the_pages(network=False))
     assert world.address() == FIRST_ADDRESS
     assert world.warnings() == []
-
-
-@pytest.mark.parametrize("kind", RANCHER)
-@pytest.mark.parametrize("number", VERSIONS)
-@jumping_time
-async def test_pool_of_the_pages_serves_a_cluster_that_rancher_made(number: str, kind: Kind) -> None:
-    world = await world_with(kind, number, pool_of_the_pages(network=True))
-    assert world.address() == FIRST_ADDRESS
-    assert world.warnings() == []
-
-
-@pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("number", VERSIONS)
-@jumping_time
-async def test_service_that_names_its_pool_gets_an_address_everywhere(number: str, kind: Kind) -> None:
-    world = World()
-    machine = Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=(NETWORK,))
-    world.put_machine(machine, "192.0.2.10")
-    pool = pool_of_the_pages(network=False)
-    async with world.on(number):
-        world.put_document(POOLS, pool)
-        world.put(service(annotations={IP_POOL: pool["metadata"]["name"]}))
-        async with world.live():
-            await asyncio.sleep(60)
-            assert world.address() == FIRST_ADDRESS
 
 
 def labels_of_the_page() -> dict[str, str]:
