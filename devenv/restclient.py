@@ -133,6 +133,15 @@ class RestClient:
         wait_until(usable, seconds=CRD_SECONDS, what=f"CRD {manifest['metadata']['name']}")
 
 
+def status_of(client: RestClient, method: str, path: str, body: Json | None = None) -> int:
+    """Return the status of the response to a request, 200 for every successful one."""
+    try:
+        client.request(method, path, body=body)
+    except RefusedError as refusal:
+        return refusal.status
+    return http.client.OK
+
+
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
     """Poll ``condition`` until it holds. Raises DevenvError naming ``what`` after ``seconds``."""
     deadline = time.monotonic() + seconds

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from devenv.apiserver import ControlPlane
-from devenv.restclient import Json, RefusedError, RestClient, wait_until
+from devenv.restclient import Json, RefusedError, RestClient, status_of, wait_until
 from harvester_ccm.controllers.address_pools import AddressPools
 from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.client import ApiClient
@@ -93,14 +93,6 @@ async def client(account: RestClient, account_directory: Path) -> AsyncIterator[
 
 def caches_of(client: ApiClient) -> Caches:
     return Caches(client, client, CLUSTER)
-
-
-def status_of(client: RestClient, method: str, path: str, body: Any = None) -> int:
-    try:
-        client.request(method, path, body=body)
-    except RefusedError as refusal:
-        return refusal.status
-    return 200
 
 
 @pytest.mark.security("With `--address-pools`, the account can also request free addresses of single IP pools")

@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from devenv import restclient
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.kubeconfig import write_token_kubeconfig
-from devenv.restclient import Json, RefusedError, RestClient, wait_until
+from devenv.restclient import Json, RestClient, wait_until
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "generate_addon.sh"
@@ -227,11 +228,7 @@ def client_of(config: Mapping[str, object], directory: Path) -> RestClient:
 
 
 def status_of(client: RestClient, namespace: str) -> int:
-    try:
-        client.request("GET", BALANCERS.format(namespace))
-    except RefusedError as refusal:
-        return refusal.status
-    return 200
+    return restclient.status_of(client, "GET", BALANCERS.format(namespace))
 
 
 def test_shellcheck_finds_nothing() -> None:

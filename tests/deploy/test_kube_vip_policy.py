@@ -12,7 +12,7 @@ from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
 from devenv.manifests import IMAGE
-from devenv.restclient import Json, RefusedError, RestClient, wait_until
+from devenv.restclient import Json, RefusedError, RestClient, status_of, wait_until
 from harvester_ccm import names
 from tests.deploy.test_chart_rendering import objects_of
 
@@ -153,14 +153,6 @@ def create(plane: ControlPlane, name: str, annotations: Json | None = None, **mo
 
 def annotated(key: str, value: str | None) -> Json:
     return {"metadata": {"annotations": {key: value}}}
-
-
-def status_of(client: RestClient, method: str, path: str, body: Json | None = None) -> int:
-    try:
-        client.request(method, path, body=body)
-    except RefusedError as refusal:
-        return refusal.status
-    return 200
 
 
 @pytest.mark.apiserver
