@@ -20,13 +20,6 @@ async def harvester_admin(harvester: ControlPlane) -> AsyncIterator[ApiClient]:
 
 
 @pytest.fixture
-async def guest_admin(guest: ControlPlane) -> AsyncIterator[ApiClient]:
-    """A client with all rights in the guest."""
-    async with ApiClient(load_credentials(guest.admin_kubeconfig), cluster="guest") as client:
-        yield client
-
-
-@pytest.fixture
 async def emulator(vm_namespace: str, harvester_admin: ApiClient) -> AsyncIterator[HarvesterEmulator]:
     """Harvester's controllers and webhook without rate limits; generated objects are collected after 0.3 s."""
     assert vm_namespace, "created before the emulator, so that it is cleared after the emulator has stopped"

@@ -1,7 +1,7 @@
 """Objects and observers for the tests of the emulators."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,7 +9,6 @@ from devenv.background import Background
 from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.objects import Resource
 
 LISTENER: Document = {"name": "http", "port": 8080, "protocol": "TCP", "backendPort": 30080}
 
@@ -31,46 +30,6 @@ def balancer(name: str, namespace: str = "default", *, cluster: str = "demo", **
 def vm_balancer(name: str, namespace: str = "default", **spec: Any) -> Document:
     """Return a VM load balancer with one TCP listener, 8080 to 30080, unless ``spec`` says otherwise."""
     return balancer(name, namespace, **{"workloadType": "vm", "listeners": [LISTENER], **spec})
-
-
-PORTS: tuple[Document, ...] = (
-    {"name": "web", "port": 8080, "protocol": "TCP"},
-    {"name": "dns", "port": 5353, "protocol": "UDP"},
-)
-
-
-def service(
-    annotations: Mapping[str, str] | None = None,
-    *,
-    name: str = "web",
-    status: str | None = None,
-    requested: str | None = None,
-    kind: str = "LoadBalancer",
-) -> Document:
-    """Return a Service with a TCP and a UDP port; ``status`` and ``requested`` are addresses."""
-    document: Document = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": "shop", "annotations": dict(annotations or {})},
-        "spec": {"type": kind, "ports": list(PORTS)},
-    }
-    if requested is not None:
-        document["spec"]["loadBalancerIP"] = requested
-    if status is not None:
-        document["status"] = {"loadBalancer": {"ingress": [{"ip": status}]}}
-    return document
-
-
-def endpoint_slice(*addresses: str, name: str = "web-1", of: str = "web") -> Document:
-    """Return an EndpointSlice of the Service ``of``, with endpoints of Pods that are not ready."""
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": of}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [address]} for address in addresses],
-        "ports": [],
-    }
 
 
 class Journal:
@@ -96,11 +55,9 @@ class Journal:
 
 
 @asynccontextmanager
-async def watching(
-    client: ApiClient, name: str, namespace: str, *, resource: Resource[Document] = LOAD_BALANCERS
-) -> AsyncIterator[Journal]:
+async def watching(client: ApiClient, name: str, namespace: str) -> AsyncIterator[Journal]:
     journal = Journal()
-    mirror = Mirror(client, resource, namespace=namespace)
+    mirror = Mirror(client, LOAD_BALANCERS, namespace=namespace)
 
     def note(before: Document | None, after: Document | None) -> None:
         document = after or before
