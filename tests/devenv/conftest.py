@@ -19,14 +19,6 @@ async def harvester_admin(harvester: ControlPlane) -> AsyncIterator[ApiClient]:
         yield client
 
 
-@pytest.fixture
-async def emulator(vm_namespace: str, harvester_admin: ApiClient) -> AsyncIterator[HarvesterEmulator]:
-    """Harvester's controllers and webhook without rate limits; generated objects are collected after 0.3 s."""
-    assert vm_namespace, "created before the emulator, so that it is cleared after the emulator has stopped"
-    async with fast_emulator(harvester_admin) as running:
-        yield running
-
-
 def fast_emulator(admin: ApiClient, number: str = NEWEST) -> HarvesterEmulator:
     """Return a Harvester of this version without rate limits, whose generated objects are collected after 0.3 s."""
     dhcp_range = ("127.78.0.10", "127.78.0.20")

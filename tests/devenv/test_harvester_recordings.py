@@ -3,22 +3,31 @@
 ``make recordings`` makes the recordings. If they differ from the emulator, the emulator is wrong.
 """
 
+import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from devenv.harvester import versions
 from devenv.harvester.versions import VERSIONS, version, version_with_tag
+from devenv.harvesterplayer import Surroundings, clear, play
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS, Interleaving, Scenario, Server
 from devenv.recordharvester import RECORDINGS, TIMES, file_of
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.conftest import fast_emulator
-from tests.devenv.harvester_server import play_on_emulator
-from tests.devenv.test_harvester_scenarios import SEEDS, Steps, distinct, play_in_simulation, play_on_api_server
+from tests.devenv.harvester_server import HarvesterServer, play_on_emulator, webhook_of
+from tests.simulation.harvester import HarvesterControllers
+from tests.simulation.loop import SeededLoop
 from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryClient
+
+SEEDS = ("recordings", "again", "once more", "and again")
+"""Of the order in which Go iterates over maps."""
+Steps = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -45,8 +54,12 @@ RECORDED = [
     if tag in scenario.tags and (recording := Recording(scenario, number)).file.exists()
 ]
 IN_MEMORY = [one for one in RECORDED if one.scenario.server is not Server.REAL]
-ON_A_SERVER = [one for one in RECORDED if one.scenario.server is Server.REAL]
+ON_A_SERVER = [one for one in RECORDED if one.scenario.server is not Server.ANY]
 SIMULATED = [one for one in RECORDED if one.scenario.is_simulated]
+
+
+def distinct(found: list[Steps]) -> list[Steps]:
+    return [steps for number, steps in enumerate(found) if steps not in found[:number]]
 
 
 def recorded(recording: Recording) -> list[Steps]:
@@ -79,6 +92,21 @@ async def test_emulator_does_what_was_recorded(recording: Recording) -> None:
     assert missing == [], "the emulator does neither this nor that"
 
 
+async def play_on_api_server(scenario: Scenario, client: ApiClient) -> Steps:
+    """Play a scenario with a Harvester that is emulated on a real API server, and return its steps."""
+
+    async def switch(_what: str, _is_on: bool) -> None:
+        raise NotImplementedError
+
+    def let_backend_answer(_address: str, _port: int, _answers: bool) -> None:
+        raise NotImplementedError
+
+    try:
+        return await play(scenario, Surroundings(client, switch, let_backend_answer))
+    finally:
+        await clear(client)
+
+
 @pytest.mark.apiserver
 @pytest.mark.parametrize("recording", ON_A_SERVER, ids=str)
 async def test_emulator_on_an_api_server_does_what_was_recorded(
@@ -89,6 +117,28 @@ async def test_emulator_on_an_api_server_does_what_was_recorded(
     async with fast_emulator(harvester_admin, recording.number):
         found = comparable(await play_on_api_server(scenario, harvester_admin), scenario.may_differ)
     assert [found] == recorded(recording)
+
+
+async def play_in_simulation(scenario: Scenario, seed: str, number: str) -> Steps:
+    """Play a scenario with the controllers of the simulation, of this version of Harvester, and return its steps."""
+    server = HarvesterServer()
+    loop = cast("SeededLoop", asyncio.get_running_loop())
+    controllers = HarvesterControllers(server, loop, seed, lambda: "now", number)
+
+    async def switch(what: str, is_on: bool) -> None:
+        if what == "webhook":
+            server.webhook_answers = is_on
+        elif is_on:
+            controllers.start()
+        else:
+            controllers.stop()
+
+    def let_backend_answer(_address: str, _port: int, _answers: bool) -> None:
+        raise NotImplementedError
+
+    async with webhook_of(server, number):
+        around = Surroundings(MemoryClient(server, cluster="harvester"), switch, let_backend_answer)
+        return comparable(await play(scenario, around), scenario.may_differ)
 
 
 @pytest.mark.parametrize("recording", SIMULATED, ids=str)
