@@ -49,7 +49,7 @@ class Surroundings:
 
 async def play(scenario: Scenario, around: Surroundings) -> list[dict[str, Any]]:
     """Play a scenario and return its steps. What it created stays."""
-    recorder = Recorder(scenario)
+    recorder = Recorder()
     mirrors = [_watched(kind, recorder, around.client) for kind in RECORDED]
 
     async def take(step: Step) -> bool:

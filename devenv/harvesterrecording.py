@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from devenv import player
 from devenv.harvester.endpoints import is_dummy
-from devenv.harvesterscenarios import Interleaving, Scenario
-from devenv.player import Step
+from devenv.harvesterscenarios import Interleaving
 from devenv.watch import Document, annotations_of, labels_of
 
 OURS: Final = "loadbalancer.harvesterhci.io/"
@@ -30,20 +30,10 @@ _CALL: Final = re.compile(r"(failed calling webhook \"[^\"]+\": failed to call w
 """The part of an answer behind which only the place of the webhook follows."""
 
 
-class Recorder:
-    """Notes the changes after each step of a scenario."""
+class Recorder(player.Recorder):
+    """Notes the states of objects, and the answers to steps."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._steps: list[dict[str, Any]] = []
-        self._seen: dict[str, Any] = {}
-        """What was last seen of each object."""
-        self.changes = 0
-        """Number of changes so far."""
-
-    def begin(self, steps: Sequence[Step]) -> None:
-        """Begin steps that are taken at once; everything that is noted from now on belongs to them."""
-        self._steps.append({"step": ", ".join(map(str, steps)), "objects": {}})
+    parts = ("objects",)
 
     def note_refusal(self, text: str) -> None:
         """Note that the step was rejected, with the answer."""
@@ -51,13 +41,8 @@ class Recorder:
 
     def note(self, kind: str, document: Document, *, is_deleted: bool = False) -> None:
         """Note a state of an object."""
-        name = f"{kind} {document['metadata']['name']}"
         seen = "deleted" if is_deleted else _state_of(kind, document)
-        if self._seen.get(name) == seen:
-            return
-        self._seen[name] = seen
-        self._steps[-1]["objects"].setdefault(name, []).append(seen)
-        self.changes += 1
+        self._note("objects", f"{kind} {document['metadata']['name']}", seen)
 
     def result(self) -> list[dict[str, Any]]:
         """Return the steps."""

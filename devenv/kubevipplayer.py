@@ -32,9 +32,9 @@ class Surroundings:
     """Addresses of the DHCP server."""
 
 
-async def play(scenario: Scenario, around: Surroundings) -> dict[str, Any]:
-    """Play a scenario and return its recording. What it created stays."""
-    recorder = Recorder(scenario, around.leases)
+async def play(scenario: Scenario, around: Surroundings) -> list[dict[str, Any]]:
+    """Play a scenario and return its steps. What it created stays."""
+    recorder = Recorder(around.leases)
     services = Mirror(around.client, SERVICES, namespace=NAMESPACE)
 
     def note(before: Document | None, after: Document | None) -> None:

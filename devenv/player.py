@@ -4,9 +4,13 @@ The players of Harvester and of kube-vip say which collections are recorded, and
 """
 
 import asyncio
+import json
+import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from devenv.background import Background
 from devenv.watch import Document, Mirror
@@ -59,15 +63,31 @@ def groups_of(steps: Iterable[Step]) -> Iterator[list[Step]]:
             group = []
 
 
-class Recorder(Protocol):
-    """Notes the changes after each step."""
+class Recorder:
+    """Notes the changes after each step of a scenario."""
 
-    @property
-    def changes(self) -> int:
+    parts: ClassVar[tuple[str, ...]]
+    """What a step has beside its name: the states of objects by their names."""
+
+    def __init__(self) -> None:
+        self.changes = 0
         """Number of changes so far."""
+        self._steps: list[dict[str, Any]] = []
+        self._seen: dict[str, Any] = {}
+        """What was last seen of each object."""
 
     def begin(self, steps: Sequence[Step]) -> None:
         """Begin steps that are taken at once; everything that is noted from now on belongs to them."""
+        self._steps.append({"step": ", ".join(map(str, steps)), **{part: {} for part in self.parts}})
+
+    def _note(self, part: str, name: str, seen: Any) -> None:
+        if self._seen.get(name) != seen:
+            self._seen[name] = seen
+            self._add(part, name, seen)
+
+    def _add(self, part: str, name: str, change: Any) -> None:
+        self._steps[-1][part].setdefault(name, []).append(change)
+        self.changes += 1
 
 
 async def play_steps(
@@ -126,3 +146,18 @@ async def write(step: Step, client: ApiClient, resource: Resource[Document]) -> 
             await client.delete(resource, step.name, namespace=namespace)
         case _:
             raise ValueError(f"unknown verb {step.verb!r}")
+
+
+def recording_in(directory: Path, scenario: str) -> Path:
+    """Return the file of the recording of a scenario."""
+    return directory / f"{re.sub(r'[^a-z0-9]+', '-', scenario.lower()).strip('-')}.json"
+
+
+def write_recording(file: Path, program: tuple[str, str], scenario: str, part: str, entries: Iterable[str]) -> None:
+    """Write a recording of a program, by its name and version; ``entries`` are the JSON lines of ``part``."""
+    head = {program[0]: program[1], "recorded": time.strftime("%Y-%m-%d", time.gmtime()), "scenario": scenario}
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    recorded = ",\n".join(entries)
+    lines.append(f' "{part}": [\n{recorded}\n ]')
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -7,7 +7,6 @@ from which tag they were built; the recordings are in the folder of the tag. The
 import argparse
 import asyncio
 import json
-import re
 import shutil
 import sys
 import time
@@ -33,6 +32,7 @@ from devenv.harvesterscenarios import (
 from devenv.harvestertimes import measure
 from devenv.logfile import logs_to
 from devenv.machine import NETWORK_TOOLS, require_root, require_tools
+from devenv.player import recording_in, write_recording
 from devenv.process import ChildProcess, DevenvError, run_directory, stop_together
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
 from harvester_ccm.kube.client import ApiClient
@@ -52,7 +52,7 @@ FIRST: Final = Scenario("before the first", (pool(), machine(1, address_of(1)), 
 
 def file_of(scenario: Scenario, version: Version = V1_9) -> Path:
     """Return the file with the recordings of a scenario."""
-    return RECORDINGS / version.tag / f"{re.sub(r'[^a-z0-9]+', '-', scenario.name.lower()).strip('-')}.json"
+    return recording_in(RECORDINGS / version.tag, scenario.name)
 
 
 async def play_all(scenarios: Sequence[Scenario], directory: Path, results: Path) -> None:
@@ -160,26 +160,13 @@ def _merge(scenario: Scenario, lanes: Sequence[Path], built: str) -> bool:
             variants.append({"times": 1, "steps": steps})
         else:
             same["times"] += 1
-    _write(scenario, variants, built)
+    file = file_of(scenario, version_with_tag(built))
+    write_recording(file, ("harvester", built), scenario.name, "recordings", map(_as_json, variants))
     compared = [comparable(variant["steps"], scenario.may_differ) for variant in variants]
     is_explained = scenario.may_differ is Interleaving.MAP_ORDER or all(one == compared[0] for one in compared)
     verdict = f"{len(variants)} different" if len(variants) > 1 else "same"
     print(f"{scenario.name}: {verdict}{'' if is_explained else ' WITHOUT A REASON'}", flush=True)
     return not is_explained
-
-
-def _write(scenario: Scenario, variants: Sequence[dict[str, Any]], built: str) -> None:
-    head = {
-        "harvester": built,
-        "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
-        "scenario": scenario.name,
-    }
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    recordings = ",\n".join(_as_json(variant) for variant in variants)
-    lines.append(f' "recordings": [\n{recordings}\n ]')
-    file = file_of(scenario, version_with_tag(built))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _as_json(variant: dict[str, Any]) -> str:

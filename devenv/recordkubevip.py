@@ -7,7 +7,6 @@ namespace of its own, with a device whose peer has the DHCP server.
 import argparse
 import asyncio
 import json
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from devenv.kubevipprocess import (
 )
 from devenv.kubevipscenarios import LEASES, SCENARIOS, Scenario, is_played
 from devenv.logfile import logs_to
-from devenv.player import NAMESPACE
+from devenv.player import NAMESPACE, recording_in, write_recording
 from devenv.process import run_directory
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
@@ -45,8 +44,7 @@ RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "devenv" / "recordi
 
 def file_of(scenario: Scenario, version: Version) -> Path:
     """Return the file of a recording."""
-    name = re.sub(r"[^a-z0-9]+", "-", scenario.name.lower()).strip("-")
-    return RECORDINGS / text_of(version) / f"{name}.json"
+    return recording_in(RECORDINGS / text_of(version), scenario.name)
 
 
 async def record(build: Build, scenarios: Sequence[Scenario], directory: Path) -> None:
@@ -58,15 +56,18 @@ async def record(build: Build, scenarios: Sequence[Scenario], directory: Path) -
             await client.create(DOCUMENTS, node)
             for scenario in scenarios:
                 began = time.monotonic()
-                log_file = directory / f"{file_of(scenario, build.version).stem}.log"
-                recording = await _record(build, scenario, client, plane, log_file)
-                _write(recording, scenario, build.version)
-                print(f"{time.monotonic() - began:5.1f} s  {text_of(build.version)}: {scenario.name}", flush=True)
+                file = file_of(scenario, build.version)
+                log_file = directory / f"{file.stem}.log"
+                steps = await _record(build, scenario, client, plane, log_file)
+                version = text_of(build.version)
+                lines = [f"  {json.dumps(step)}" for step in steps]
+                write_recording(file, ("kube-vip", version), scenario.name, "steps", lines)
+                print(f"{time.monotonic() - began:5.1f} s  {version}: {scenario.name}", flush=True)
 
 
 async def _record(
     build: Build, scenario: Scenario, client: ApiClient, plane: ControlPlane, log_file: Path
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     """Play one scenario with a new kube-vip, and remove what it leaves."""
     with DhcpResponder(PEER, LEASES) as dhcp:
 
@@ -105,21 +106,6 @@ async def _remove_objects(client: ApiClient) -> None:
     for document in (await client.list(SLICES, namespace=NAMESPACE)).items:
         if document["metadata"]["name"] != "kubernetes":
             await client.delete(SLICES, document["metadata"]["name"], namespace=NAMESPACE)
-
-
-def _write(recording: dict[str, Any], scenario: Scenario, version: Version) -> None:
-    file = file_of(scenario, version)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    head = {"kube-vip": text_of(version), "recorded": time.strftime("%Y-%m-%d", time.gmtime())}
-    file.write_text(_as_json({**head, **recording}))
-
-
-def _as_json(recording: dict[str, Any]) -> str:
-    """Return a recording as JSON, with a line for each step."""
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in recording.items() if key != "steps"]
-    steps = ",\n".join(f"  {json.dumps(step)}" for step in recording["steps"])
-    lines.append(f' "steps": [\n{steps}\n ]')
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:

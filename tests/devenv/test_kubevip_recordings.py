@@ -64,8 +64,7 @@ async def play_on_emulator(scenario: Scenario, version: Version) -> Any:
         def let_dhcp_answer(answers: bool) -> None:
             vip.dhcp_answers = answers
 
-        found = await play(scenario, Surroundings(client, lambda: vip.announced, let_dhcp_answer, LEASES))
-    return found["steps"]
+        return await play(scenario, Surroundings(client, lambda: vip.announced, let_dhcp_answer, LEASES))
 
 
 @pytest.mark.parametrize("text", [text for text in PROGRAMS if (RECORDINGS / text).exists()])
@@ -96,4 +95,4 @@ async def test_simulated_kube_vip_does_what_was_recorded(scenario: Scenario, ver
 
     client = MemoryClient(server, cluster="guest")
     found = await play(scenario, Surroundings(client, vip.on_node, let_dhcp_answer, LEASES))
-    assert found["steps"] == recorded(scenario, version)
+    assert found == recorded(scenario, version)
