@@ -7,7 +7,7 @@ change of the load balancer, like in the real controller.
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
@@ -29,7 +29,7 @@ from devenv.harvester.endpoints import (
     updated_service,
     with_readiness,
 )
-from devenv.harvester.probes import Check, Connects, Probes, connects
+from devenv.harvester.probes import Check, Connects, LastingTally, Probes, Tally, connects
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.records import Records, is_deleting
 from devenv.harvester.versions import V1_9, Words
@@ -41,6 +41,9 @@ log = structlog.get_logger(__name__)
 
 class Backends:
     """Reconciles VM load balancers."""
+
+    counter: ClassVar[type[Tally | LastingTally]] = Tally
+    """Counts the results of the probes of a backend."""
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Backends:
         self._services = services
         self._slices = slices
         self._callbacks: list[Callable[[str], None]] = []
-        self._probes = Probes(self._on_verdict, connects)
+        self._probes = Probes(self._on_verdict, connects, self.counter)
         self._verdicts = asyncio.Lock()
         self._order: dict[str, int] = {}
         instances.subscribe(self._on_instance)
@@ -117,20 +120,25 @@ class Backends:
 
     async def _ensure_service(self, balancer: Document) -> None:
         """Create or update the Service with the address that the status had before."""
-        address = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip", "")
-        if balancer["spec"].get("ipam") == "dhcp":
-            address = DHCP_ADDRESS
-        service = self._services.get(key_of(balancer))
-        if service is not None:
-            updated = updated_service(service, balancer, address)
-            await self._write("fail to update service, error", self._services.put(updated))
-            return
-        created = self._services.create(generated_service(balancer, address))
+        status = balancer.get("status") or {}
         try:
-            await self._write("fail to create service, error", created)
+            await self._put_service(
+                balancer, status, new="fail to create service, error", known="fail to update service, error"
+            )
         except Problem as problem:
             if not isinstance(problem.__cause__, AlreadyExists):
                 raise
+
+    async def _put_service(self, balancer: Document, status: Document, *, new: str, known: str) -> None:
+        """Write the Service with the address in a status; ``new`` and ``known`` are the beginnings of problems."""
+        address = (status.get("allocatedAddress") or {}).get("ip", "")
+        if balancer["spec"].get("ipam") == "dhcp":
+            address = DHCP_ADDRESS
+        service = self._services.get(key_of(balancer))
+        if service is None:
+            await self._write(new, self._services.create(generated_service(balancer, address)))
+        else:
+            await self._write(known, self._services.put(updated_service(service, balancer, address)))
 
     async def _ensure_slice(self, balancer: Document, backends: list[tuple[Document, str]]) -> None:
         """Write the endpoints, up to three times as Harvester does, and start the probes.

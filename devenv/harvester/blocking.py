@@ -6,17 +6,15 @@ nothing tells that no backend is healthy. A VMI that loses its address keeps its
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from devenv.announcement import DHCP_ADDRESS
 from devenv.harvester.admission import is_cluster
+from devenv.harvester.backends import Backends
 from devenv.harvester.endpoints import (
     endpoints_of,
     external_address,
-    generated_service,
     generated_slice,
     ipv4_of,
     is_ready,
@@ -24,13 +22,12 @@ from devenv.harvester.endpoints import (
     matches,
     selector_problem,
     slice_ports,
-    updated_service,
 )
-from devenv.harvester.probes import Check, Connects, LastingTally, Probes, connects
+from devenv.harvester.probes import Check, Connects, LastingTally, connects
 from devenv.harvester.problems import Problem
 from devenv.harvester.records import Records
 from devenv.watch import Document, Mirror, key_of
-from harvester_ccm.kube.errors import ApiError, KubeError
+from harvester_ccm.kube.errors import KubeError
 
 LOOKS: Final = 5
 """How often an attempt looks for the address of the host, once a second."""
@@ -39,68 +36,38 @@ RETRY_SECONDS: Final = 0.02
 log = structlog.get_logger(__name__)
 
 
-class BlockingBackends:
+class BlockingBackends(Backends):
     """Reconciles VM load balancers."""
 
+    counter = LastingTally
+
     def __init__(
-        self,
-        balancers: Mirror,
-        instances: Mirror,
-        services: Records,
-        slices: Records,
-        *,
-        connects: Connects = connects,
+        self, balancers: Mirror, instances: Mirror, services: Records, slices: Records, *, connects: Connects = connects
     ) -> None:
-        """``connects`` says whether a backend accepts a connection."""
-        self._balancers = balancers
-        self._instances = instances
-        self._services = services
-        self._slices = slices
-        self._callbacks: list[Callable[[str], None]] = []
-        self._probes = Probes(self._on_verdict, connects, LastingTally)
+        super().__init__(balancers, instances, services, slices, connects=connects)
         self._changed: asyncio.Queue[tuple[Document, bool]] = asyncio.Queue()
         """VMIs, each with whether it is deleted."""
-        instances.subscribe(self._on_instance)
-
-    def on_wake(self, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with the key of each load balancer that must be reconciled again."""
-        self._callbacks.append(callback)
 
     async def run(self) -> None:
         """Run probes and follow the VMIs until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._probes.run(), name="probes")
+            group.create_task(super().run(), name="probes")
             group.create_task(self._follow(), name="instances")
-
-    def forget(self, key: str) -> None:
-        """Stop the probes of a load balancer."""
-        self._probes.want(key, None, {})
 
     async def ensure(self, balancer: Document, status: Document) -> None:
         """Bring Service, endpoints and probes up to date and fill in ``status``. Raises Problem."""
         key = key_of(balancer)
-        await self._ensure_service(key, balancer, status)
-        await self._ensure_slice(key, balancer)
+        problem = f"ensure load balancer {key} failed, error: ensure service failed, error:"
+        new, known = (f"{problem} {verb} service {key} failed, error" for verb in ("create", "update"))
+        await self._put_service(balancer, status, new=new, known=known)
+        await self._ensure_endpoints(key, balancer)
         status["address"] = await self._address_of_host(key)
         addresses = self._backend_addresses(key)
         status.pop("backendServers", None)
         if addresses:
             status["backendServers"] = addresses
 
-    async def _ensure_service(self, key: str, balancer: Document, status: Document) -> None:
-        address = (status.get("allocatedAddress") or {}).get("ip", "")
-        if balancer["spec"].get("ipam") == "dhcp":
-            address = DHCP_ADDRESS
-        service = self._services.get(key)
-        prefix = f"ensure load balancer {key} failed, error: ensure service failed, error:"
-        if service is None:
-            created = self._services.create(generated_service(balancer, address))
-            await _write(f"{prefix} create service {key} failed, error", created)
-        else:
-            updated = self._services.put(updated_service(service, balancer, address))
-            await _write(f"{prefix} update service {key} failed, error", updated)
-
-    async def _ensure_slice(self, key: str, balancer: Document) -> None:
+    async def _ensure_endpoints(self, key: str, balancer: Document) -> None:
         prefix = f"ensure load balancer {key} failed, error: ensure endpointslice failed, error:"
         problem = selector_problem(balancer["spec"].get("backendServerSelector") or {})
         if problem:
@@ -110,13 +77,13 @@ class BlockingBackends:
         endpoints = endpoints_of(self._backends_of(balancer), known, ready=True)
         if stored is None:
             created = self._slices.create(generated_slice(balancer, endpoints))
-            written = await _write(f"{prefix} create endpointslice {key} failed, error", created)
+            written = await self._write(f"{prefix} create endpointslice {key} failed, error", created)
         else:
             updated = self._slices.put({**stored, "ports": slice_ports(balancer), "endpoints": endpoints})
-            written = await _write(f"{prefix} update endpointslice {key} failed, error", updated)
-        self._ensure_probes(key, balancer, written.get("endpoints") or [])
+            written = await self._write(f"{prefix} update endpointslice {key} failed, error", updated)
+        self._probe(key, balancer, written.get("endpoints") or [])
 
-    def _ensure_probes(self, key: str, balancer: Document, endpoints: list[Document]) -> None:
+    def _probe(self, key: str, balancer: Document, endpoints: list[Document]) -> None:
         states = {entry["addresses"][0]: is_ready(entry) for entry in endpoints}
         self._probes.want(key, Check.of(balancer["spec"]), states)
 
@@ -177,8 +144,7 @@ class BlockingBackends:
                 return
             wanted = not is_deleted and matches(selector, instance)
             if await self._has_changed(balancer, instance, wanted):
-                for callback in self._callbacks:
-                    callback(key_of(balancer))
+                self._wake(key_of(balancer))
 
     async def _has_changed(self, balancer: Document, instance: Document, wanted: bool) -> bool:
         """Return whether the endpoint of a VMI has been added or removed."""
@@ -193,7 +159,7 @@ class BlockingBackends:
         added = endpoints_of([(instance, address)], [], ready=True) if wanted else []
         endpoints = [*(entry for entry in known if entry not in own), *added]
         await self._slices.put({**stored, "endpoints": endpoints})
-        self._ensure_probes(key, balancer, endpoints)
+        self._probe(key, balancer, endpoints)
         return True
 
     async def _on_verdict(self, key: str, address: str, healthy: bool) -> None:
@@ -211,11 +177,3 @@ class BlockingBackends:
 def _is_of(endpoint: Document, instance: Document, address: str) -> bool:
     is_same: bool = (endpoint.get("targetRef") or {}).get("uid") == instance["metadata"]["uid"]
     return is_same and endpoint["addresses"][0] == address
-
-
-async def _write(problem: str, call: Any) -> Document:
-    try:
-        answer: Document = await call
-    except ApiError as error:
-        raise Problem(f"{problem}: {error}") from error
-    return answer

@@ -106,7 +106,7 @@ class HarvesterEmulator:
             *(self.webhook.rules.mirrors if self.webhook else ()),
         ]
         parts = (self.balancers, self.instances, self.services, self.slices)
-        self._backends: Backends | BlockingBackends
+        self._backends: Backends
         if rules.serving is Serving.BLOCKING:
             self._backends = BlockingBackends(*parts, connects=accepts)
         else:
