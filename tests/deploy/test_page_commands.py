@@ -201,16 +201,6 @@ async def install_with_helm(reader: PageRunner) -> None:
     await follow(reader, "helm")
 
 
-async def install_from_apps(reader: PageRunner) -> None:
-    await prepare(reader, CREDENTIAL)
-    await follow(reader, "rancher")
-    await reader.run(
-        f"helm install {RELEASE} deploy/charts/{RELEASE} --namespace kube-system"
-        " --set global.cattle.clusterName=$CLUSTER --set cloudConfig.secretName=cloud-config"
-        " --set image.repository=$REPOSITORY"
-    )
-
-
 async def install_on_rke1(reader: PageRunner) -> None:
     await prepare(reader, CREDENTIAL)
     await follow(reader, "rke1")
@@ -234,7 +224,6 @@ async def install_on_rke1(reader: PageRunner) -> None:
         install_on_talos,
         install_on_k3s_without_its_helm_controller,
         install_with_helm,
-        install_from_apps,
         install_on_rke1,
     ],
     ids=lambda install: str(install.__name__),
