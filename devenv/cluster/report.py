@@ -1,8 +1,6 @@
 """The table of a run: one row for each step and each spec, printed as soon as it is known."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 HEAD: Final = "| Step | Result | Seconds | Detail |\n|---|---|---|---|"
@@ -47,14 +45,3 @@ def exit_code_of(report: str) -> int:
     if f"\n{_PASSED} " in report:
         return 0
     return 1 if f"\n{_FAILED} " in report else INTERRUPTED
-
-
-@contextmanager
-def stopwatch() -> Iterator[list[float]]:
-    """Yield a list that contains the seconds of the block at its end."""
-    seconds: list[float] = []
-    began = time.monotonic()
-    try:
-        yield seconds
-    finally:
-        seconds.append(time.monotonic() - began)
