@@ -6,7 +6,7 @@ has texts and decides nothing about load balancers.
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -299,49 +299,33 @@ def _patch_rejected(error: errors.KubeError) -> EventMessage:
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, action, answer=answer, subject=subject)
 
 
-class _Rejection(Struct, frozen=True):
-    """A rejection by Harvester that has a remedy."""
-
-    words: tuple[str, ...]
-    """One of them occurs in its message."""
-    remedy: str
-
-
 _NO_VM_OF_RANCHER: Final = "it has no running vm"
-_REJECTIONS: Final = (
-    _Rejection(
-        ("is being removed", "is on remove"), "Rancher is removing this cluster, so it gets no new load balancers"
-    ),
-    _Rejection(
-        (_NO_VM_OF_RANCHER,),
+_REJECTIONS: Final[Mapping[tuple[str, ...], str]] = {
+    ("is being removed", "is on remove"): ("Rancher is removing this cluster, so it gets no new load balancers"),
+    (_NO_VM_OF_RANCHER,): (
         "Harvester 1.8.0 gives load balancers only to clusters with a VM that Rancher made: update it to 1.8.1, or "
-        "give one VM of this cluster the labels of such a VM, with the kubeconfig of Harvester",
+        "give one VM of this cluster the labels of such a VM, with the kubeconfig of Harvester"
     ),
-    _Rejection(
-        ("no virtual machine instance matched",),
+    ("no virtual machine instance matched",): (
         "Harvester before 1.4 takes load balancers only while a VM runs in their namespace, and for VM load balancers "
         "one of their backends: start a VM of this cluster, check the namespace in the cloud-config, or update "
-        "Harvester to 1.4",
+        "Harvester to 1.4"
     ),
-    _Rejection(SAME_NUMBER, SAME_NUMBER_REMEDY),
-    _Rejection(
-        ("exceeded quota",),
+    SAME_NUMBER: SAME_NUMBER_REMEDY,
+    ("exceeded quota",): (
         "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of the VMs, or "
-        "delete load balancers there that are not needed",
+        "delete load balancers there that are not needed"
     ),
-    _Rejection(
-        ("ValidatingAdmissionPolicy",),
+    ("ValidatingAdmissionPolicy",): (
         "Have the administrator of Harvester exempt load balancers, or the service account in the cloud-config, from "
-        "that policy: the controller cannot add what it wants",
+        "that policy: the controller cannot add what it wants"
     ),
-    _Rejection(
-        ("it is being terminated",), "In Harvester the namespace of the VMs is being deleted, so it takes nothing new"
+    ("it is being terminated",): ("In Harvester the namespace of the VMs is being deleted, so it takes nothing new"),
+    ("metadata.name: Invalid value", "metadata.labels: Invalid value", "a valid label must"): (
+        "The name of the cluster cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes"
     ),
-    _Rejection(
-        ("metadata.name: Invalid value", "metadata.labels: Invalid value", "a valid label must"),
-        "The name of the cluster cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes",
-    ),
-)
+}
+"""Remedies by words, one of which occurs in the message of a rejection."""
 
 
 class Remedy(Struct, frozen=True):
@@ -359,10 +343,9 @@ class Remedy(Struct, frozen=True):
 
 def remedy_of_rejection(message: str, cluster: ClusterIdentity, vm: str = "NAME") -> Remedy:
     """Return the remedy for a rejection by Harvester's admission webhook or schema; ``vm`` is one of the cluster."""
-    for rejection in _REJECTIONS:
-        if any(words in message for words in rejection.words):
-            command = label_vm_command(cluster, vm) if _NO_VM_OF_RANCHER in rejection.words else ""
-            return Remedy(rejection.remedy, command)
+    for words, text in _REJECTIONS.items():
+        if any(word in message for word in words):
+            return Remedy(text, label_vm_command(cluster, vm) if _NO_VM_OF_RANCHER in words else "")
     return Remedy()
 
 
