@@ -311,11 +311,20 @@ def test_role_is_for_the_lease_that_the_flags_name() -> None:
     assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["mine"]]
 
 
-def test_roles_are_where_their_objects_are_whatever_the_namespace_of_the_release() -> None:
-    text = run_helm("template", RELEASE, CHART, "--namespace", "ccm", "--values", HERE / "values" / "default.yaml")
-    bindings = [one for one in objects_of(text) if one["kind"] == "RoleBinding"]
-    assert [one["metadata"]["namespace"] for one in bindings] == ["kube-system", "kube-system"]
-    assert {subject["namespace"] for one in bindings for subject in one["subjects"]} == {"ccm"}
+def test_objects_are_where_the_release_is_and_the_roles_where_their_objects_are() -> None:
+    switches = "replicasCount=2,metrics.enabled=true,metrics.podMonitor.enabled=true"
+    of_kube_vip = "kube-vip.podMonitor.enabled=true,kube-vip.env.bgp_enable=true"
+    options = ("--values", HERE / "values" / "default.yaml", "--set", f"{switches},{of_kube_vip}")
+    text = run_helm("template", "other", CHART, "--namespace", "ccm", *options)
+    objects = objects_of(text)
+    places = {(one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "ccm")) for one in objects}
+    assert {place for place in places if place[2] != "ccm"} == {
+        (kind, f"harvester-cloud-provider-{name}", "kube-system")
+        for kind, name in product(("Role", "RoleBinding"), ("leader-election", "network-mapping"))
+    }
+    assert {subject["namespace"] for one in objects for subject in one.get("subjects", ())} == {"ccm"}
+    assert rules_of(objects, "harvester-cloud-provider") == RULES
+    assert set(re.findall("app.kubernetes.io/instance: (.*)", text)) == {"other"}
 
 
 def test_disruption_budget_can_forbid_every_disruption() -> None:
