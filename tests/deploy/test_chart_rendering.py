@@ -388,6 +388,12 @@ WRONG_TYPES = {
     "sharedAddressScope=shop": "/sharedAddressScope",
     "metrics.enabled=yes": "/metrics/enabled",
     "kube-vip.runOn=some": "/kube-vip/runOn",
+    "kubeVipPolicy=Deny": "/kubeVipPolicy",
+    "dnsPolicy=default": "/dnsPolicy",
+    "image.pullPolicy=always": "/image/pullPolicy",
+    "strategy.type=Rolling": "/strategy/type",
+    "serviceAccount.create=no": "/serviceAccount/create",
+    "kube-vip.secretAccess=no": "/kube-vip/secretAccess",
     "kube-vip.tolerations.key=x": "/kube-vip/tolerations",
 }
 
@@ -396,6 +402,16 @@ def test_schema_names_exactly_the_wrong_types_and_words() -> None:
     with pytest.raises(DevenvError) as caught:
         render(*WRONG_TYPES)
     assert set(re.findall(r"at '(.*?)': (?!validation failed)", str(caught.value))) == set(WRONG_TYPES.values())
+
+
+def test_schema_has_the_type_of_every_value() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    known = {*paths(values), *paths(values["global"], "global."), *paths(values["kube-vip"], "kube-vip.")}
+    leaves = {path for path in known if not any(other.startswith(f"{path}.") for other in known)}
+    with pytest.raises(DevenvError) as caught:
+        run_helm("template", RELEASE, CHART, *(word for path in leaves for word in ("--set-json", f"{path}=[[0]]")))
+    found = re.findall(r"at '/(.*?)(?:/0)?': (?!validation failed)", str(caught.value))
+    assert {place.replace("/", ".") for place in found} == leaves
 
 
 INVALID = {
