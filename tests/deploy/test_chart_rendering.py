@@ -542,6 +542,8 @@ def test_questions_keep_their_variables_and_defaults() -> None:
         for key in question["variable"].split("."):
             value = value[key]
         assert question["default"] == value, question["variable"]
+        types = {bool: "boolean", int: "int", list: "array", str: "enum" if "options" in question else "string"}
+        assert question["type"] == types[type(value)], question["variable"]
     variables = {question["variable"] for question in questions}
     assert {"cloudConfigPath", "cloudConfig.secretName", "cloudConfig.secretKey", "extraArgs"} <= variables
 
