@@ -264,6 +264,7 @@ def test_kube_vip_has_an_account_and_capabilities_of_its_own() -> None:
     kube_vip = the(objects, "DaemonSet", "kube-vip")["spec"]["template"]["spec"]
     assert kube_vip["serviceAccountName"] == "kube-vip"
     assert pod(objects)["serviceAccountName"] == "harvester-cloud-provider"
+    assert pod(render("serviceAccount.create=false"))["serviceAccountName"] == "default"
     capabilities = kube_vip["containers"][0]["securityContext"]["capabilities"]
     assert capabilities == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
 
@@ -372,6 +373,7 @@ def test_cloud_config_from_a_secret_wins_runs_without_root_and_follows_changes()
     secret = spec["volumes"][0]["secret"]
     assert secret["secretName"] == "s"
     assert secret["items"] == [{"key": "k", "path": "cloud-config"}]
+    assert "key: cloud-config\n" in rendered("cloudConfig.secretName=s", "cloudConfig.secretKey=")
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] == 65532
     mount = spec["containers"][0]["volumeMounts"][0]
@@ -506,7 +508,7 @@ def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path
         ["metrics", "podDisruptionBudget", "serviceAccount", "rbac", "image.tag"],
         ["metrics.serviceMonitor", "podDisruptionBudget.enabled", "podDisruptionBudget.maxUnavailable"],
         ["serviceAccount.create", "rbac.create", "rbac.nodeDeletion", "rbac.endpointSlices", "image.pullPolicy"],
-        ["logLevel", "strategy", "extraArgs", "dnsPolicy", "podLabels"],
+        ["logLevel", "strategy", "extraArgs", "dnsPolicy", "podLabels", "imagePullSecrets", "cloudConfigPath"],
     ],
     ids=",".join,
 )
@@ -531,6 +533,9 @@ def test_pod_tolerates_every_taint_of_a_starting_cluster() -> None:
     assert taints <= {one["key"] for one in spec["tolerations"]}
     assert spec["hostNetwork"] is True
     assert spec["dnsPolicy"] == "Default"
+    everywhere = the(render("kube-vip.runOn=all"), "DaemonSet", "kube-vip")["spec"]["template"]["spec"]
+    assert everywhere["tolerations"] == [{"operator": "Exists"}]
+    assert everywhere["nodeSelector"] == {"kubernetes.io/os": "linux"}
 
 
 def test_questions_keep_their_variables_and_defaults() -> None:
