@@ -177,6 +177,7 @@ def test_contradiction_of_classes_is_an_error(settings: tuple[str, ...], message
         (REQUIRED, f"extraArgs={{{REQUIRE}}}"),
         (f"{CLASS_NAME}={LOAD_BALANCER_CLASS}", f"extraArgs={{{REQUIRE}}}", CLASS_ONLY),
         (OPTIONAL, CLASS_ONLY, f"extraArgs={{{REQUIRE}=true}}"),
+        (OPTIONAL, CLASS_ONLY, f"extraArgs={{{REQUIRE}=T,--v=4}}"),
         (NOT_LEGACY, f"{CLASS_NAME}="),
         (OTHER_CLASS, CLASS_ONLY),
         (OTHER_CLASS, f"extraArgs={{{REQUIRE}}}"),
