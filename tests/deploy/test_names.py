@@ -45,6 +45,7 @@ def test_names_replace_every_placeholder(checkout: Path) -> None:
     text = file.read_text()
     for placeholder, name in REAL.items():
         text = text.replace(f'"{placeholder}" = ""', f'"{placeholder}" = "{name}"')
+    assert (run(checkout).stdout, run(checkout, "placeholder=name").returncode) == ("", 1)
     file.write_text(text)
     done = run(checkout)
     assert done.returncode == 0, done.stderr
