@@ -1,5 +1,6 @@
 """The chart on a real API server: valid objects, installation, upgrades, and exact permissions."""
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -157,6 +158,16 @@ def test_installation_without_a_cluster_name_fails_and_an_upgrade_continues(
     install(release, CHART, OURS, options=["--reset-then-reuse-values", UNCHECKED])
     pod = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]
     assert pod["containers"][0]["args"] == [CONFIG, ANNOUNCER]
+
+
+def test_notes_have_the_commands_for_the_release(guest: ControlPlane) -> None:
+    options = ["--dry-run=client", "--namespace", "ccm", "--set", f"{OURS},{NAMED},fullnameOverride=x"]
+    text = run_helm("install", "other", CHART, *options, kubeconfig=guest.admin_kubeconfig)
+    assert re.findall("(?:kubectl|helm) .*", text.partition("NOTES:")[2]) == [
+        "kubectl -n ccm rollout status deployment/x",
+        "helm test other --namespace ccm",
+        "kubectl -n ccm exec deployment/x -- harvester-ccm status",
+    ]
 
 
 KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"
