@@ -54,7 +54,7 @@ def pool(name: str, third: int, *namespaces: str) -> Json:
 def pools(harvester: ControlPlane) -> Iterator[ControlPlane]:
     """Harvester with a pool of tenant-a alone, one of both tenants, and one without a scope."""
     harvester.apply(
-        pool("lan", 1, "tenant-a"),
+        pool("lan", 1, "tenant-a", "tenant-a"),
         pool("dmz", 2, "tenant-a", "tenant-b"),
         pool("all", 3, "*"),
         pool("none", 4),

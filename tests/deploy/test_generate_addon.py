@@ -39,7 +39,7 @@ BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalanc
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 KUBECTL = r"""
 case "$*" in
-  *"get clusterrole $SAID_MISSING"*) echo "error: not found" >&2; exit 1 ;;
+  *"get "*clusterrole*"$SAID_MISSING"*"-o name"*) echo "error: not found" >&2; exit 1 ;;
   *"config view"*current-context*) echo context ;;
   *"config view"*cluster.server*) printf %s "$SAID_SERVER" ;;
   *"config view"*) printf %s "$SAID_CLUSTER" ;;
@@ -52,7 +52,7 @@ case "$*" in
   *"delete "*)
     echo "${*#*delete }" >> "$KEPT_DELETED"
     case "$*" in *"$SAID_REFUSED"*) echo "error: forbidden" >&2; exit 1 ;; esac ;;
-  *"get --raw"*) "$STAT" -c %a "$TMPDIR"/* > "$KEPT_MODE"; echo "dial: no route to host" >&2; exit 1 ;;
+  *--kubeconfig="$TMPDIR"*--raw*) "$STAT" -c %a "$TMPDIR"/* > "$KEPT_MODE"; echo "dial: no route to host" >&2; exit 1 ;;
   *--dry-run*) echo "command: '$*'" ;;
   *" apply "*)
     { echo ---; cat; } >> "$KEPT_GIVEN"
@@ -62,6 +62,7 @@ case "$*" in
 esac
 """
 OF_ACCOUNT = "kubernetes.io/service-account"
+TOKEN_TYPE = f"{OF_ACCOUNT}-token"
 HAS_DONE = 0
 IS_REFUSED = 1
 
@@ -332,7 +333,7 @@ def test_part_for_rke1_is_the_credential_and_the_manifest(addon: Addon, tmp_path
     assert yaml.safe_load(base64.b64decode(secret["data"]["cloud-config"])) == config
     assert objects == list(yaml.safe_load_all(manifest.read_text().replace("CLUSTER-NAME", "old-one")))
 
-    addon.run("-o", str(tmp_path / "out"), "--rke1", str(manifest), "old-one", "tenant-a")
+    addon.run("--output", str(tmp_path / "out"), "--rke1", str(manifest), "old-one", "tenant-a")
     written = tmp_path / "out" / "rke1-addons.yaml"
     assert written.read_text() == part
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
@@ -340,7 +341,8 @@ def test_part_for_rke1_is_the_credential_and_the_manifest(addon: Addon, tmp_path
 
 @pytest.mark.parametrize(("account", "namespace"), [("2024", "on"), ("null", "1e3"), ("2024-11-21", "0x1f")])
 def test_account_and_namespace_are_quoted_in_yaml(rehearsal: Rehearsal, account: str, namespace: str) -> None:
-    rehearsal.answers["SAID_CLUSTER"] = "it's: Harvester"
+    rehearsal.answers |= {"SAID_CLUSTER": "it's: Harvester", "SAID_BOUND": f"{namespace}/{account}"}
+    rehearsal.answers["SAID_SECRET"] = f"{TOKEN_TYPE} {account} uid"
     config = rehearsal.credential("--csi", account, namespace)
     assert config["clusters"][0]["name"] == config["contexts"][0]["context"]["cluster"] == "it's: Harvester"
     assert config["contexts"][0]["context"]["namespace"] == namespace
@@ -351,7 +353,8 @@ def test_account_and_namespace_are_quoted_in_yaml(rehearsal: Rehearsal, account:
         ["create", "clusterrolebinding", f"{namespace}-{account}"],
     ]
     assert secret["metadata"]["namespace"] == namespace
-    assert secret["metadata"]["annotations"][f"{OF_ACCOUNT}.name"] == account
+    assert secret["metadata"]["annotations"] == {f"{OF_ACCOUNT}.name": account, f"{OF_ACCOUNT}.uid": "uid"}
+    assert not rehearsal.deleted.exists(), "a valid token stays valid"
 
 
 @pytest.mark.apiserver
@@ -551,7 +554,8 @@ def test_secret_of_another_user_never_changes(addon: Addon) -> None:
 
 
 OBJECTS = "--ignore-not-found serviceaccount/prod rolebinding/tenant-a-prod"
-SECRET = "kubernetes.io/service-account-token prod uid"
+SECRET = f"{TOKEN_TYPE} prod uid"
+OTHER_SECRET = f"{TOKEN_TYPE} prod-2 uid"
 BINDING = "clusterrolebinding/tenant-a-prod"
 
 
@@ -562,7 +566,9 @@ BINDING = "clusterrolebinding/tenant-a-prod"
         ({"SAID_BOUND": "tenant-a/other"}, [f"{OBJECTS} secret/prod-token"], ""),
         ({"SAID_SECRET": ""}, [OBJECTS, BINDING], ""),
         ({"SAID_SECRET": "Opaque"}, [OBJECTS, BINDING], "is not a token of account prod, and is left"),
+        ({"SAID_SECRET": OTHER_SECRET}, [OBJECTS, BINDING], "is not a token of account prod, and is left"),
         ({"SAID_SECRET": "unreadable"}, [OBJECTS, BINDING], "not everything was deleted"),
+        ({"SAID_MISSING": "address-pools"}, [f"{OBJECTS} secret/prod-token", BINDING], "not everything was deleted"),
         ({"SAID_UNREADABLE": "yes"}, [f"{OBJECTS} secret/prod-token"], "not everything was deleted"),
         ({"SAID_REFUSED": "serviceaccount"}, [f"{OBJECTS} secret/prod-token", BINDING], "not everything was deleted"),
         ({"SAID_REFUSED": BINDING}, [f"{OBJECTS} secret/prod-token", BINDING], "not everything was deleted"),
@@ -576,6 +582,18 @@ def test_deletion_continues_after_an_error(
     _, messages = rehearsal.run("--delete", "prod", "tenant-a", expect=expect)
     assert rehearsal.deleted.read_text().splitlines() == deleted
     assert message in messages
+
+
+def test_token_of_another_account_is_not_taken(rehearsal: Rehearsal) -> None:
+    rehearsal.answers["SAID_SECRET"] = OTHER_SECRET
+    assert "is not a token of account prod:" in rehearsal.run("prod", "tenant-a", expect=IS_REFUSED)[1]
+
+
+def test_account_that_stays_the_same_is_not_reported_as_replaced(rehearsal: Rehearsal) -> None:
+    output, messages = rehearsal.run("--rotate", "prod", "tenant-a", expect=IS_REFUSED)
+    assert output == ""
+    assert "service account tenant-a/prod was not replaced" in messages
+    assert AGAIN in messages
 
 
 @pytest.mark.security("The files that the script writes")
@@ -713,6 +731,7 @@ def test_server_is_one_that_nodes_reach(
     assert ("Using Harvester's virtual IP" in messages) is replaced
     assert ("nodes need another address" in messages) is ("localhost" in server)
     assert f"could not be verified at {server}: dial: no route to host" in messages
+    assert "Using context context\n" in messages
 
 
 @pytest.mark.parametrize(
@@ -743,6 +762,7 @@ def test_harvester_without_the_role_of_the_csi_driver_gets_no_credential(rehears
     _, messages = rehearsal.run("--csi", "prod", "tenant-a", expect=IS_REFUSED)
     assert "Harvester 1.2.0 and 1.2.1 have none: update Harvester, or omit --csi" in messages
     assert not rehearsal.given.exists()
+    rehearsal.run("--csi", "--delete", "prod", "tenant-a")
     rehearsal.run("prod", "tenant-a")
 
 
@@ -775,6 +795,17 @@ def test_unusable_context_is_named(
     home.mkdir()
     (home / "config").write_text(yaml.safe_dump(config))
     assert message in addon_of_nothing.run(*options, "prod", "tenant-a", expect=IS_REFUSED)[1]
+
+
+def test_absent_kubectl_is_named(addon_of_nothing: Script) -> None:
+    addon_of_nothing.kubectl.unlink()
+    assert "kubectl was not found on PATH" in addon_of_nothing.run("prod", "tenant-a", expect=IS_REFUSED)[1]
+
+
+def test_help_explains_every_option() -> None:
+    done = subprocess.run([SHELL, SCRIPT, "-h"], check=True, capture_output=True, text=True)
+    explained = set(re.findall(r"^  (?:-o, )?(--[a-z0-9-]+)", done.stdout, re.MULTILINE))
+    assert explained == {"--delete", *re.findall(r"^      (--[a-z0-9-]+)", SCRIPT.read_text(), re.MULTILINE)}
 
 
 def test_harvester_without_policies_is_reported(rehearsal: Rehearsal) -> None:
