@@ -270,6 +270,8 @@ def test_service_without_a_class_that_was_served_before_one_is_required(
         other = f"{SERVICES}/other"
         wait_until(lambda: status_of(tenant, "PATCH", other, change) == 200, seconds=60, what="changed policy")
         assert status_of(tenant, "PATCH", f"{SERVICES}/former", change) == 403
+        change["metadata"]["annotations"][names.ANNOUNCED_AS] = None
+        assert status_of(tenant, "PATCH", f"{SERVICES}/former", change) == 403, "nor with the record that it had"
     finally:
         denying.admin.request("PATCH", f"{POLICIES}/{POLICY}", body={"spec": {"matchConditions": before}})
         wait_until(lambda: is_in_force(denying, tenant, "other"), seconds=60, what="policy of before")
@@ -336,6 +338,7 @@ GO_RULES: Final = [
 WRITERS: Final[dict[str, tuple[str, str, list[Json]]]] = {
     "kube-vip as a DaemonSet of its own chart": ("kube-vip-system", "my-kube-vip", KUBE_VIP_RULES),
     "the Go provider after a rollback": ("kube-system", "go-provider", GO_RULES),
+    "a program that patches": ("default", "patching", [KUBE_VIP_RULES[0], {**KUBE_VIP_RULES[1], "verbs": ["patch"]}]),
     "Velero and Argo CD": ("velero", "velero", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]),
 }
 
