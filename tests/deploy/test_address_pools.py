@@ -32,7 +32,7 @@ GRANTED: Final = (
 
 
 def pool(name: str, third: int, *namespaces: str) -> Json:
-    """Return a pool with two entries in its history, one of each tenant, and one allocated address."""
+    """Return a pool with two entries in its history, one of each tenant, and one allocated address of the other."""
     scope = [{"project": "*", "namespace": namespace, "guestCluster": "*"} for namespace in namespaces]
     return {
         "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
@@ -40,8 +40,8 @@ def pool(name: str, third: int, *namespaces: str) -> Json:
         "metadata": {"name": name, "labels": {"a": "b"}},
         "spec": {"ranges": [{"subnet": f"10.0.{third}.0/24"}], "selector": {"scope": scope}},
         "status": {
-            "allocated": {f"10.0.{third}.7": "tenant-b/web"},
-            "allocatedHistory": {f"10.0.{third}.8": "tenant-b/old", f"10.0.{third}.9": "tenant-a/old"},
+            "allocated": {f"10.0.{third}.7": "tenant-ab/web"},
+            "allocatedHistory": {f"10.0.{third}.8": "tenant-ab/old", f"10.0.{third}.9": "tenant-a/old"},
             "conditions": [{"type": "Ready", "status": "True"}],
             "available": 252,
             "lastAllocated": f"10.0.{third}.9",
@@ -226,6 +226,7 @@ def test_other_options_leave_the_permission_and_deletion_removes_it(pools: Contr
     addon.run("--address-pools", "lan,none", "other", "tenant-a")
     rules = admin.request("GET", granted[0])["rules"]
     assert (rules[0]["resourceNames"], rules[0]["verbs"]) == (["lan", "none"], ["get", "patch"])
+    assert admin.request("GET", granted[2])["spec"]["failurePolicy"] == "Fail"
     addon.run("other", "tenant-a")
     assert admin.request("GET", granted[0])["rules"] == rules
     addon.run("--address-pools", "none", "other", "tenant-a")
