@@ -129,6 +129,7 @@ def test_arguments_in_their_order(case: str, settings: tuple[str, ...], expected
 
 
 GO_NAME = "rancher/harvester-cloud-provider"
+DIGEST = f"sha256:{'0' * 64}"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,7 @@ GO_NAME = "rancher/harvester-cloud-provider"
         ("default", IMAGE, "", f"{IMAGE}:v{__version__}-ccm"),
         ("default", f"reg.example.org/{GO_NAME}", "own", f"reg.example.org/{GO_NAME}:own"),
         ("default", f"reg.example.org/{GO_NAME}", "v0.1.0-ccm", f"reg.example.org/{GO_NAME}:v0.1.0-ccm"),
+        ("default", f"{GO_NAME},image.digest={DIGEST}", "v0.1.0", f"{GO_NAME}:v0.1.0@{DIGEST}"),
         ("rke2", GO_NAME, "v9", f"registry.example.org/{GO_NAME}:v9"),
     ],
 )
@@ -157,7 +159,7 @@ GO_IMAGE = r"is the Go provider's.*--reset-then-reuse-values"
         (("extraArgs={--v=4,x}",), '"x" is not a flag'),
         (("extraArgs={--v 4}",), '"--v 4" has a flag and its value in one item: write --name=value'),
         (("extraArgs={--v=4 --leader-elect=false}",), "has more than one flag: write one per item"),
-        (("extraArgs={--clustername=demo}",), "has no flag --clustername: write --cluster-name"),
+        (("extraArgs={--clusterName=demo}",), "has no flag --clusterName: write --cluster-name"),
         (("extraArgs={--v=4,--leader_elect}",), "has no flag --leader_elect: write --leader-elect"),
         (("extraArgs={--other}",), "has no flag --other: docs/reference/flags.md lists the flags"),
         (("extraArgs={-x}",), "has no flag -x"),
