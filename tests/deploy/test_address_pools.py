@@ -38,7 +38,7 @@ def pool(name: str, third: int, *namespaces: str) -> Json:
         "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
         "kind": "IPPool",
         "metadata": {"name": name, "labels": {"a": "b"}},
-        "spec": {"ranges": [{"subnet": f"10.0.{third}.0/24"}], "selector": {"scope": scope}},
+        "spec": {"ranges": [{"subnet": f"10.0.{third}.0/24"}, {"subnet": "fd00::/64"}], "selector": {"scope": scope}},
         "status": {
             "allocated": {f"10.0.{third}.7": "tenant-ab/web"},
             "allocatedHistory": {f"10.0.{third}.8": "tenant-ab/old", f"10.0.{third}.9": "tenant-a/old"},
@@ -136,6 +136,7 @@ DENIED: dict[str, tuple[Json, str]] = {
         {"status": {"allocatedHistory": {"::ffff:10.0.1.30": "tenant-a/web"}}},
         NOT_IN_THE_POOL,
     ),
+    "a long form of an address": ({"status": {"allocatedHistory": {"fd00:0::9": "tenant-a/web"}}}, NOT_IN_THE_POOL),
     "an address that another namespace has": (
         {"status": {"allocatedHistory": {"10.0.1.7": "tenant-a/web"}}},
         "allocated to a load balancer of another namespace",
