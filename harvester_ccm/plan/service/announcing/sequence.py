@@ -329,7 +329,7 @@ def _after_announcement(seen: Seen, record: Record, timers: Timers, announcer: A
     shown = _shown(seen, record, announcer)
     if timers.touches < len(TOUCH_SECONDS) or timers.is_touch_refused:
         return _with_touch(shown, timers)
-    if record.answers and not seen.node:
+    if _expects_receipt(record, announcer) and not seen.node:
         # This kube-vip notes its node when it announces an address, so it does not announce this one.
         silent = replace(record, step=Step.PUBLISHED, again=True, needs_respelling=True)
         return _with_record(_waiting(seen, silent, Timers(), announcer), silent)
@@ -390,7 +390,7 @@ def _waiting(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -
 
     The first address of a Service needs no touch.
     """
-    is_expected = announcer is Announcer.KUBE_VIP or (announcer is Announcer.AUTO and record.answers)
+    is_expected = _expects_receipt(record, announcer)
     has_receipt = _has_receipt(seen, record)
     is_touched = timers.touches > 0 or not record.again
     is_respelled_soon = record.needs_respelling and _may_respell(seen, record, announcer)
@@ -398,6 +398,11 @@ def _waiting(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -
     is_shown = is_touched and (has_receipt or (is_over and not is_expected))
     progress = Progress.SHOWN if is_shown else Progress.WAITING
     return Next(progress, is_receipt_expected=is_expected, has_receipt=has_receipt)
+
+
+def _expects_receipt(record: Record, announcer: Announcer) -> bool:
+    """Return whether kube-vip notes its node, as the operator says or as it has done before."""
+    return announcer is Announcer.KUBE_VIP or (announcer is Announcer.AUTO and record.answers)
 
 
 def _has_receipt(seen: Seen, record: Record) -> bool:

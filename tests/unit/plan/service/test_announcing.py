@@ -279,6 +279,16 @@ SAME_ADDRESS: dict[str, Situation] = {
     "all touches, and a kube-vip that notes its node has noted nothing": Situation(
         RETURNING, replace(recorded(Step.ANNOUNCED), answers=True), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0)
     ),
+    "all touches, and kube-vip, which always notes its node, has noted nothing": Situation(
+        RETURNING, recorded(Step.ANNOUNCED), ANNOUNCE, Timers(46.0, ALL_TOUCHES, 0.0), KUBE_VIP
+    ),
+    "all touches, and another program announces now": Situation(
+        RETURNING,
+        replace(recorded(Step.ANNOUNCED), answers=True),
+        ANNOUNCE,
+        Timers(46.0, ALL_TOUCHES, 0.0),
+        Announcer.OTHER,
+    ),
     "another policy while the address is published": Situation(
         replace(RETURNING, compared="Local IPv4 SingleStack"), DIRECT, ANNOUNCE, Timers(1.5, 1, 0.5)
     ),
