@@ -1,7 +1,7 @@
 """Running a command in this process, against two API servers on loopback."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +69,11 @@ def serve(tmp_path: Path) -> Iterator[ClusterServer]:
     """A function that serves objects from a guest cluster and a Harvester, and returns a command's flags for both.
 
     Where kube-vip has noted its node on a Service, that Node and an endpoint of the Service exist, unless the objects
-    have Nodes or EndpointSlices of their own.
+    have Nodes or EndpointSlices of their own. ``refused`` are requests that the guest cluster refuses.
     """
     with ExitStack() as stack:
 
-        def start(*documents: Json) -> list[str]:
+        def start(*documents: Json, refused: Mapping[str, tuple[int, str]] | None = None) -> list[str]:
             directory = tmp_path / f"clusters-{len(list(tmp_path.iterdir()))}"
             directory.mkdir()
             kinds = {one["kind"] for one in documents}
@@ -86,7 +86,7 @@ def serve(tmp_path: Path) -> Iterator[ClusterServer]:
             guest = [one for one in documents if one["kind"] not in OF_HARVESTER]
             of_pools = [pool_rule(one["metadata"]["name"]) for one in harvester if one["kind"] == "IPPool"]
             servers = (
-                LoopbackApi(guest, clusters.GUEST_GROUPS),
+                LoopbackApi(guest, clusters.GUEST_GROUPS, refusals=dict(refused or {})),
                 LoopbackApi(harvester, clusters.HARVESTER_GROUPS, rules=of_pools),
             )
             return stack.enter_context(two_clusters(*servers, directory, objects.VMS))

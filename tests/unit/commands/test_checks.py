@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SELECT_NETWORK, VM_CLUSTER
+from harvester_ccm.names import IPAM, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SELECT_NETWORK, PRIMARY_SERVICE, VM_CLUSTER
 from tests.support.loopback_api import TOKEN, LoopbackApi, two_clusters
 from tests.support.offline import json_web_token
 from tests.unit.commands import clusters, objects
@@ -60,11 +60,12 @@ def under_another_name() -> Json:
     return objects.balancer("renamed", of="shop/theirs", uid="9", annotations={LB_OWNER: objects.CLUSTER_UID})
 
 
-def joining(name: str, *, minutes: int) -> Json:
+def joining(name: str, *, minutes: int, phase: str = "Running") -> Json:
     """Return the instance of a VM that is labelled for this cluster, and has run for this time."""
     one = objects.instance(name, ("eth0", "default/lan", ["10.0.0.9"]), labels={VM_CLUSTER: "demo"})
     began = datetime.now(UTC) - timedelta(minutes=minutes)
     one["metadata"]["creationTimestamp"] = f"{began:%Y-%m-%dT%H:%M:%SZ}"
+    one["status"]["phase"] = phase
     return one
 
 
@@ -381,15 +382,14 @@ REJECTED: dict[str, tuple[Json | None, tuple[int, str], str]] = {
 
 @pytest.mark.parametrize(("lease", "refusal", "text"), REJECTED.values(), ids=REJECTED.keys())
 def test_lease_that_cannot_be_written_is_a_problem_before_the_first_start(
-    run: Runner, tmp_path: Path, lease: Json | None, refusal: tuple[int, str], text: str
+    run: Runner, serve: ClusterServer, lease: Json | None, refusal: tuple[int, str], text: str
 ) -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     request = f"POST {path}" if lease is None else f"PUT {path}/cloud-controller-manager"
     stored = [objects.home(), *objects.working_node(), *filter(None, [lease])]
-    guest = LoopbackApi(stored[:2] + stored[4:], clusters.GUEST_GROUPS, refusals={request: refusal})
-    with two_clusters(guest, LoopbackApi(stored[2:4], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
-        problem = run("status", "-o", "json", *flags).document["problems"][0]
-        before_installation = run("preflight", *flags)
+    flags = serve(*stored, refused={request: refusal})
+    problem = run("status", "-o", "json", *flags).document["problems"][0]
+    before_installation = run("preflight", *flags)
     assert (problem["reason"], text in problem["message"]) == ("LeaseNotWritable", True)
     assert before_installation.code == 1
     assert text in " ".join(before_installation.out.split())
@@ -442,6 +442,11 @@ NO_FAULTS: Final[dict[str, Row]] = {
         cluster_ip("10.43.0.1"),
     ],
     "pool chosen for the network of the Nodes": [chosen_for("default/lan"), *in_networks("w1", 5)],
+    "addresses of another Node and of the API server on a VM": of_vms(["10.0.0.6", "127.0.0.1"]),
+    "VM of this cluster that has ended": [objects.machine("w9"), joining("w9", minutes=11, phase="Succeeded")],
+    "address of a Service that shares it": [
+        objects.service("api", address="10.0.0.7", annotations={PRIMARY_SERVICE: "shop/web"}, loadBalancerClass="x")
+    ],
     "address on a VM of others": [
         *of_vms([]),
         objects.instance("of-another-cluster", ("eth0", "default/lan", ["10.0.0.9"])),

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
-from tests.support.loopback_api import LoopbackApi, two_clusters
-from tests.unit.commands import clusters, objects
+from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_runner import PROGRAM, process_1
 
@@ -86,11 +85,9 @@ def test_outage_of_harvester_hides_no_name(run: Runner, serve: ClusterServer) ->
     assert "Set a unique name" not in result.out
 
 
-def test_leases_that_cannot_be_read_are_the_reason(run: Runner, tmp_path: Path) -> None:
-    leases = "GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    guest = LoopbackApi([objects.home(), WEB], clusters.GUEST_GROUPS, refusals={leases: (403, "forbidden")})
-    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
-        result = run("status", *unnamed(flags))
+def test_leases_that_cannot_be_read_are_the_reason(run: Runner, serve: ClusterServer) -> None:
+    refused = {"GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases": (403, "forbidden")}
+    result = run("status", *unnamed(serve(objects.home(), WEB, refused=refused)))
     assert result.code == 2
     assert "the Leases, one of which has the flags of the controller, cannot be read" in result.err
 

@@ -171,6 +171,8 @@ def test_kubeconfig_of_a_harvester_ends_the_command(run: Runner, outage: Outage,
     result = run(*words.split(), *outage.flags)
     assert (result.code, result.out) == (2, "")
     assert f"the kubeconfig {outage.directory / 'kubeconfig'} leads to a Harvester ({outage.guest.url})" in result.err
+    # Only the cloud-config has an exit code of its own.
+    assert "error: guest cluster: /none: " in run(*words.split(), *outage.flags, "--kubeconfig=/none").err
 
 
 def test_preflight_reports_the_kubeconfig_of_a_harvester(run: Runner, outage: Outage) -> None:

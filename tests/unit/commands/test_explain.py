@@ -16,6 +16,7 @@ from harvester_ccm.names import (
     LB_OWNER,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
+    VM_ANNOTATION,
 )
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.ownership.owner import load_balancer_name
@@ -126,8 +127,9 @@ def test_pool_that_does_not_exist_is_no_pool_that_cannot_be_read(run: Runner, tm
     harvester = LoopbackApi([], clusters.HARVESTER_GROUPS, rules=[pool_rule("lan")])
     with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
         document = explained(run, flags)
-    assert any(one.endswith("/ippools/lan") for one in harvester.seen)
-    assert not [note for note in document["notes"] if "lan" in note]
+        assert not [note for note in document["notes"] if "lan" in note]
+        harvester.refusals["GET /apis/loadbalancer.harvesterhci.io/v1beta1/ippools/lan"] = 500, "boom"
+        assert "cannot read IP pool lan: boom" in explained(run, flags)["notes"]
 
 
 def test_address_is_announced_and_recorded(run: Runner, serve: ClusterServer) -> None:
@@ -318,3 +320,13 @@ def test_load_balancer_means_its_service(run: Runner, serve: ClusterServer) -> N
 def test_node_has_the_short_name_of_kubectl(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.node(), objects.machine(), objects.home())
     assert run("explain", "no/w1", *flags, "-o", "json").document["node"] == "w1"
+    assert "there is no Node w9 in this cluster" in run("explain", "no/w9", *flags).err
+
+
+def test_deletion_of_a_node_is_shown_before_its_confirmation(run: Runner, serve: ClusterServer) -> None:
+    lost = objects.node(
+        "w9", taints=[], providerID="harvester://gone", annotations={VM_ANNOTATION: f"{objects.VMS}/w9"}
+    )
+    lost["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    document = run("explain", "node/w9", *serve(lost, *objects.working_node(), objects.home()), "-o", "json").document
+    assert document["nextWrites"][0]["request"].startswith("delete Node w9, after 3 live GETs did not find its VM")
