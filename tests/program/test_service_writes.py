@@ -8,6 +8,8 @@ import pytest
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import DESCRIPTION, LB_DESCRIPTION
+from harvester_ccm.plan.service.ownership.orphans import ORPHAN_GRACE_SECONDS
 from tests.support.builders import allocated, served, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, page, refused
@@ -52,7 +54,9 @@ async def test_failed_creation_is_reported_once_and_retried(error: KubeError, re
         assert program.reasons() == ([f"web: {reason}"] if at_once else [])
         program.harvester.fault = lambda call: error if call.verb == "POST" else None
         program.create("api")
+        program.put(served("old", uid="old"))
         await asyncio.sleep(600)
+        assert "old: AddressNotAllocated" in program.reasons()
         assert [one for one in program.reasons() if "api" in one] == [f"api: {reason}"]
         program.harvester.fault = None
         await asyncio.sleep(60)
@@ -85,6 +89,45 @@ async def test_no_load_balancer_is_created_for_a_service_without_the_finalizer()
     assert "The API server of this cluster accepted the last write, and " in text
     assert "metadata.finalizers" in text
     assert "kubectl get mutatingwebhookconfigurations" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ({"spec": {"description": "other"}}, "Harvester does not store spec.description"),
+        ({"metadata": {"annotations": {LB_DESCRIPTION: None}}}, "With the kubeconfig of Harvester: find"),
+    ],
+)
+@jumping_time
+async def test_write_without_effect_is_repeated_if_it_is_of_no_field(change: Document, warning: str) -> None:
+    program = new_program(service(annotations={DESCRIPTION: "front"}))
+    async with program.live():
+        await asyncio.sleep(60)
+        program.harvester.deaf_to = lambda call: call.verb == "PUT"
+        program.harvester.change(LOAD_BALANCERS, next(iter(program.harvester.of(LOAD_BALANCERS))), change)
+        before = len(program.harvester.writes())
+        await asyncio.sleep(60)
+    assert (len(program.harvester.writes()) == before + 1) is ("spec" in change)
+    (text,) = program.warnings()
+    assert warning in text
+
+
+@jumping_time
+async def test_load_balancer_of_a_service_that_is_gone_at_the_confirmation_is_an_orphan() -> None:
+    program = new_program(served(), balancer=allocated())
+
+    def lose(call: Call) -> None:
+        if call.path.endswith("/services/web") and KEY in program.guest.of(SERVICES):
+            program.guest.lagging = True
+            program.guest.remove(SERVICES, KEY)
+
+    async with program.live():
+        await asyncio.sleep(5)
+        program.guest.on_sent.append(lose)
+        program.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS + 1)
+    assert not program.harvester.of(LOAD_BALANCERS)
+    assert program.reasons() == []
 
 
 @pytest.mark.parametrize("stored", ["finalizer", "UID"])
