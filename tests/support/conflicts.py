@@ -16,6 +16,7 @@ from harvester_ccm.names import (
     NAD_MAPPING_KEY,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
+    SHUTDOWN_TAINT,
     UNINITIALIZED_TAINT,
     ZONE,
 )
@@ -153,6 +154,7 @@ KUBELET_ADDRESSES: Final = {
         "addresses": [{"type": "InternalIP", "address": NODE_ADDRESSES[0]}, {"type": "Hostname", "address": NODE}]
     }
 }
+SHUT_DOWN: Final = {"spec": {"taints": [{"key": SHUTDOWN_TAINT, "effect": "NoSchedule"}]}}
 CONFLICTS: Final = {
     "another load balancer controller writes the status": OTHER_STATUS,
     "a GitOps tool writes another address annotation": OTHER_ANNOTATION,
@@ -169,6 +171,7 @@ CONFLICTS: Final = {
     "the kubelet writes the addresses of the Node": FieldConflict(
         0.05, _node(KUBELET_ADDRESSES), "status.addresses", NODE
     ),
+    "another controller taints the Node as shut down": FieldConflict(0.05, _node(SHUT_DOWN), "spec.taints", NODE),
     "a GitOps tool rewrites the network mapping": FieldConflict(
         0.2, _rewrite_mapping, f"its key {NAD_MAPPING_KEY}", NAD_MAPPING_NAME
     ),

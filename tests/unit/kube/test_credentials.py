@@ -117,6 +117,7 @@ BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
     "invalid server name": (cluster(tls_server_name="a\u202eb"), "tls-server-name: not a valid host name"),
     "proxy with another scheme": (cluster(proxy_url="socks5://me:hunter2@proxy"), "not an http:// URL"),
     "authority of no base64": (cluster(certificate_authority_data="%%"), PEM),
+    "authority of a part of base64": (cluster(certificate_authority_data="A"), "authority-data: not valid base64"),
     "blank authority": (cluster(certificate_authority_data="IA=="), PEM),
     "missing authority file": (cluster(certificate_authority="ca.crt"), "No such file or directory"),
     "null character in a file name": (cluster(certificate_authority="ca\0crt"), "embedded null byte"),

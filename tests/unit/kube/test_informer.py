@@ -296,6 +296,11 @@ async def test_object_that_cannot_be_decoded_is_logged_once_until_it_can_be() ->
         server.change(SERVICES, KEY, {"spec": {"ports": []}})
         await asyncio.sleep(1)
         assert not informer.unread
+        assert informer.get(KEY) is not None
+        server.change(SERVICES, KEY, {"spec": {"ports": 1}})
+        server.remove(SERVICES, KEY)
+        await asyncio.sleep(1)
+        assert (informer.unread, informer.get(KEY)) == ({}, None)
 
 
 def lists(server: MemoryServer) -> int:

@@ -207,3 +207,9 @@ async def test_write_whose_handshake_ends_after_the_deadline_is_not_sent(tmp_pat
             goes_on.set()
             assert await server == b""
             await task
+
+
+async def test_pieces_of_a_write_are_not_sent_after_the_deadline() -> None:
+    fence, kind = WriteFence(shut=True), (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0))
+    with fence.open_socket(kind) as one, pytest.raises(ConnectionAbortedError):
+        one.sendmsg([b"x"])

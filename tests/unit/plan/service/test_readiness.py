@@ -308,11 +308,11 @@ def leasing(*, again: bool = False, **more: Any) -> Service:
     return served(annotations={**DHCP, ANNOUNCED_AS: written_record(record)}, address=None, **more)
 
 
-def plan_late_lease(concerned: Service, reading: Reading, since: float = 30.0) -> ServicePlan:
+def plan_late_lease(concerned: Service, reading: Reading, since: float = 30.0, *, refused: bool = False) -> ServicePlan:
     by_dhcp = allocated(spec={"ipam": "dhcp"}, ip=DHCP_ADDRESS, pool="", address="")
-    return plan_service(
-        snapshot_of(concerned, by_dhcp, cluster=KUBE_VIP, since=since, touches=ALL_TOUCHES, reading=reading)
-    )
+    snapshot = snapshot_of(concerned, by_dhcp, cluster=KUBE_VIP, since=since, touches=ALL_TOUCHES, reading=reading)
+    snapshot.remembered.is_touch_refused = refused
+    return plan_service(snapshot)
 
 
 def test_lease_that_is_late() -> None:
@@ -338,6 +338,8 @@ def test_text_about_a_late_lease_names_the_endpoint_first_and_the_class_second(*
         event = plan_late_lease(concerned, reading).events[-1]
         assert text in event.message
         assert event.command.startswith("kubectl -n kube-system logs -l 'app.kubernetes.io/name in (kube-vip, ")
+        refused = plan_late_lease(concerned, reading, refused=True).events[-1].message
+        assert f"{first}that this controller may list and patch endpointslices" in refused
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["never announced", "announced before"])
