@@ -109,6 +109,14 @@ async def test_touch_that_is_forbidden_is_reported_only_where_nobody_has_noted_t
 
 
 @jumping_time
+async def test_slice_that_cannot_be_decoded_may_have_endpoints() -> None:
+    program = world_with({**endpoint_slice("web-a"), "endpoints": 1}, flags=["--announcer=auto"])
+    async with program.live():
+        await asyncio.sleep(120)
+    assert "cannot read EndpointSlices" in program.condition()["message"]
+
+
+@jumping_time
 async def test_touch_follows_lost_responses_and_transient_errors() -> None:
     program = world_with(endpoint_slice("web-a", "10.42.0.9"))
     busy = refused(503, "ServiceUnavailable", "busy")

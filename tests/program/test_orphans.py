@@ -86,6 +86,7 @@ async def test_service_that_the_cache_lacks_is_found_by_a_live_request(monkeypat
         world.guest.of(SERVICES)["shop/web"] = document_of(service(uid="later"))
         await asyncio.sleep(2 * PERIOD)
         assert (world.left, world.deletions) == ({KEY}, [])
+        assert sum(call.path.endswith("/services/web") for call in world.guest.calls) <= 3
         del world.guest.of(SERVICES)["shop/web"]
         await asyncio.sleep(PERIOD + 1)
     assert world.left == set()

@@ -109,6 +109,7 @@ async def test_chart_without_permissions_for_config_maps() -> None:
             for number in range(100):
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
+            assert all(cache.synced for cache in scene.caches.of_guest)
     assert writes(scene) == []
     assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} == {"list or watch failed"}
 

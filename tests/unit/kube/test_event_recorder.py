@@ -94,6 +94,7 @@ def test_namespace_gives_way_only_to_one_that_has_fewer_afterwards() -> None:
 
 
 @pytest.mark.kube("Namespaces take turns: many Events of one neither delay nor displace the Events of another")
+@pytest.mark.kube("Emitting never waits: what exceeds the queue or the limit of an object is dropped and counted")
 @pytest.mark.parametrize("flood", [QUEUE_LENGTH // 2, QUEUE_LENGTH, 2 * QUEUE_LENGTH])
 @jumping_time
 async def test_event_of_another_namespace_waits_for_one_of_a_flood(flood: int) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from harvester_ccm.kube import events
-from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REPEAT_SECONDS, EventRecorder
+from harvester_ccm.kube.events import BURST, REPEAT_SECONDS, EventRecorder
 from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import (
@@ -103,18 +103,9 @@ async def test_events_of_one_object_are_limited() -> None:
 
 
 @jumping_time
-@pytest.mark.kube("Emitting never waits: what exceeds the queue or the limit of an object is dropped and counted")
-async def test_event_is_dropped_if_the_queue_is_full() -> None:
-    recorder = EventRecorder(offline_client("guest"), host="node-1")
-    for number in range(QUEUE_LENGTH + 3):
-        warn(recorder, f"web-{number}", "no pool")
-    assert recorder.dropped == 3
-
-
-@jumping_time
 async def test_event_that_was_repeated_least_recently_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_TRACKED", 2)
     recorder = EventRecorder(offline_client("guest"), host="node-1")
-    for name in ("first", "second", "third"):
+    for name in ("first", "second", "first", "third"):
         warn(recorder, name, "no pool")
-    assert [uid for uid, _, _ in recorder._last_seen] == ["uid of second", "uid of third"]
+    assert [uid for uid, _, _ in recorder._last_seen] == ["uid of first", "uid of third"]

@@ -39,6 +39,9 @@ PLACES: dict[str, tuple[str, Any, bool]] = {
     "start above the end": (WANTED, {**WHOLE, "rangeStart": "10.0.0.30", "rangeEnd": "10.0.0.15"}, True),
     "single address": ("10.0.0.7", {"subnet": "10.0.0.7/32"}, True),
     "not the single address": ("10.0.0.8", {"subnet": "10.0.0.7/32"}, False),
+    "first of two addresses": ("10.0.0.6", {"subnet": "10.0.0.6/31", "rangeStart": "10.0.0.6"}, True),
+    "gateway by default of two addresses": ("10.0.0.7", {"subnet": "10.0.0.6/31"}, False),
+    "broadcast address of four addresses": ("10.0.0.7", {"subnet": "10.0.0.4/30"}, False),
     "range of IPv6": (WANTED, {"subnet": "fd00::/64"}, False),
     "no range": (WANTED, {"subnet": "lan"}, False),
 }
