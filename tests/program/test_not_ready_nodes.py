@@ -6,7 +6,7 @@ import pytest
 
 from harvester_ccm.kube.errors import Unreachable
 from tests.support.clock import jumping_time, until
-from tests.support.node_world import NAMESPACE, VM, NodeWorld, initialised, joined, machine
+from tests.support.node_world import NAMESPACE, PERIOD, VM, NodeWorld, initialised, joined, machine
 
 MACHINE = machine("w1")
 
@@ -22,7 +22,7 @@ async def test_stopped_vm_is_the_cause_and_the_event_has_the_command_to_start_it
         await joined(scene, [MACHINE])
         scene.stop(MACHINE)
         scene.say_ready("w1", "Unknown")
-        await until(lambda: "VMNotRunning" in scene.told("w1"))
+        assert await until(lambda: "VMNotRunning" in scene.told("w1")) >= PERIOD
         (text,) = messages(scene, "VMNotRunning")
         assert text.startswith("VM default/w1 is stopped in Harvester (status Stopped), so this Node is not Ready. ")
         assert text.endswith("Run: virtctl start w1 -n default")

@@ -17,7 +17,7 @@ SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {
     "annotation that a tenant can have written": ({KUBE_VIP_ADDRESSES: "10.0.0.9"}, (), set()),
     "two addresses": ({KUBE_VIP_ADDRESSES: "10.0.0.9, fd00::9"}, ("10.0.0.9",), {"10.0.0.9"}),
     "more than one Service can have": ({KUBE_VIP_ADDRESSES: MANY}, (), set()),
-    "DHCP, on a device of its own": ({KUBE_VIP_ADDRESSES: DHCP_ADDRESS}, ("10.0.0.8",), set()),
+    "DHCP, on a device of its own": ({KUBE_VIP_ADDRESSES: DHCP_ADDRESS}, ("10.0.0.8", DHCP_ADDRESS), set()),
     "the annotation was removed": ({KUBE_VIP_HOST: "w1"}, ("10.0.0.8",), set()),
     "addresses of nodes": ({}, ("10.0.0.1", "10.0.0.2"), set()),
     "suppressed": ({KUBE_VIP_ADDRESSES: ""}, (), set()),
