@@ -210,7 +210,7 @@ class ClusterStore(ServiceStore, NodeStore):
         for service in services:
             key = service.metadata.key
             slices = by_service.get(key, [])
-            self.endpoints[key] = Endpoints(reading_of(slices, service), math.inf)
+            self.endpoints[key] = Endpoints(reading_of(slices, service, are_complete=not found.unread), math.inf)
             if _is_unserved(slices):
                 self.unserved.add(key)
 

@@ -118,6 +118,9 @@ def test_endpoints_that_cannot_be_read_are_no_endpoints(run: Runner, serve: Clus
     refused = {"GET /apis/discovery.k8s.io/v1/endpointslices": (403, "no list")}
     notes = announced_by(run, serve(objects.home(), published(), balancer(), refused=refused))[1]
     assert "because this controller cannot read EndpointSlices" in notes
+    undecodable = {**objects.endpoint_slice("api"), "endpoints": "none"}
+    notes = announced_by(run, serve(objects.home(), published(), balancer(), undecodable))[1]
+    assert "because this controller cannot read EndpointSlices" in notes
 
 
 STALE_NOTES: Final[dict[str, tuple[Json, Json, str]]] = {

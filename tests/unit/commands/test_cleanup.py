@@ -174,5 +174,15 @@ def test_load_balancers_of_other_clusters_are_not_listed(run: Runner, serve: Clu
         {one["name"] for one in run(*words, *more).document["loadBalancers"]} for more in ((), ("--cluster-uid=a",))
     ]
     assert names == [{"demo-a", "demo-b", "demo-"}, {"demo-a"}]
+    machine_of_other = objects.machine("x")
+    machine_of_other["metadata"]["labels"] = {VM_CLUSTER: "other"}
+    served_words = (
+        "cleanup",
+        "--cluster-name=demo",
+        *serve(*listed[:1], *listed[2:], machine_of_other)[1:],
+        "-o",
+        "json",
+    )
+    assert run(*served_words).document["warnings"] == [], "it is the VM of a cluster that has a load balancer"
     elsewhere = run(*words, "--harvester-namespace=elsewhere").document
     assert (elsewhere["namespace"], elsewhere["loadBalancers"]) == ("elsewhere", [])

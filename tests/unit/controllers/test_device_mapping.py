@@ -63,6 +63,8 @@ async def test_other_contents_stay_and_edits_are_reverted() -> None:
         await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
         scene.guest_server.change(CONFIG_MAP, MAPPING, {"data": {KEY: ""}})
         await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
+        stored = scene.guest_server.objects[CONFIG_MAP][MAPPING]
+        assert (stored["data"].get("other"), stored["metadata"]["labels"]) == ("kept", {"mine": "1"})
         scene.guest_server.remove(CONFIG_MAP, MAPPING)
         await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
     assert writes(scene) == ["PUT", "PUT", "POST"]
