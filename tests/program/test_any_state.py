@@ -127,8 +127,15 @@ class State(Program):
 
     @property
     def looks_healthy(self) -> bool:
-        """Whether nothing on the Service tells it from one that is announced: only kube-vip's memory can differ."""
+        """Whether nothing on the Service tells it from one that is announced, or from one that kube-vip has never read.
+
+        Only kube-vip's memory can differ.
+        """
         annotations = self.annotations()
+        record = self.record
+        if record is not None and record["step"] in {"held", "delegated"} and not record.get("again", True):
+            # The controller writes such a record only before kube-vip has read an annotation of the Service.
+            return KUBE_VIP_HOST not in annotations
         if annotations.get(KUBE_VIP_ADDRESSES) != self.wanted or not self.address():
             return False
         if KUBE_VIP_IGNORE in annotations:

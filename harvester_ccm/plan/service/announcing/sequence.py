@@ -343,7 +343,10 @@ def _after_respelling(seen: Seen, record: Record, timers: Timers, announcer: Ann
     waiting = _waiting(seen, record, timers, announcer)
     if timers.since < STEP_SECONDS:
         return replace(waiting, look_again_after=STEP_SECONDS - timers.since)
-    return _with_record(waiting, replace(record, step=Step.PUBLISHED, needs_respelling=False, was_respelled=True))
+    # Another client may have removed the spelling.
+    is_spelled = seen.ddns in _SPELLINGS
+    published = replace(record, step=Step.PUBLISHED, needs_respelling=not is_spelled, was_respelled=is_spelled)
+    return _with_record(waiting, published)
 
 
 def _after_publishing(seen: Seen, record: Record, timers: Timers, announcer: Announcer) -> Next:

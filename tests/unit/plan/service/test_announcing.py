@@ -248,7 +248,10 @@ AFTER_WITHDRAWAL: dict[str, Situation] = {
     "noted after the touch: not respelled": Situation(UP, PUBLISHED, ANNOUNCE, Timers(2.0, 1, 1.0)),
     "respelled a moment ago": Situation(RETURNING, recorded(Step.RESPELLED), ANNOUNCE, Timers(0.4)),
     "respelled: one more event": Situation(
-        RETURNING, recorded(Step.RESPELLED, needs_respelling=True), ANNOUNCE, Timers(1.0)
+        replace(RETURNING, ddns="FALSE"), recorded(Step.RESPELLED, needs_respelling=True), ANNOUNCE, Timers(1.0)
+    ),
+    "respelled, and another client removed the spelling: once more": Situation(
+        RETURNING, recorded(Step.RESPELLED), ANNOUNCE, Timers(1.0)
     ),
     "respelled and noted, the lease is missing": Situation(
         replace(LEASED, status=()), recorded(Step.RESPELLED, DHCP_ADDRESS), LEASE, Timers(0.4)
