@@ -142,8 +142,8 @@ class State(Program):
             return False
         if self.record is None or self.record["step"] in {"adopted", "shown"}:
             return True
-        # After this step the endpoints are touched, which kube-vip before 1.2 does not read.
-        if self.record["step"] == "announced" and not self.kube_vip.needs_endpoints:
+        # After these steps the endpoints are touched, which kube-vip before 1.2 does not read.
+        if self.record["step"] in {"announced", "published", "respelled"} and not self.kube_vip.needs_endpoints:
             return KUBE_VIP_HOST in annotations
         # kube-vip has noted the first address of a Service, and a process starts before it has read that.
         is_first = self.record["step"] == "published" and not self.record.get("again", True)

@@ -284,6 +284,9 @@ def test_name_of_the_cluster_is_checked_when_it_is_not_given(run: Runner, serve:
         "name of this cluster: no controller has noted its flags on Lease cloud-controller-manager"
         in found["cluster name"][1]
     )
+    reviews = {"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews": (500, "another fault")}
+    code, found = checks(run, unnamed(serve(objects.home(), objects.lease(), refused=reviews)))
+    assert (code, found["cluster name"][0]) == (1, "failed")
 
 
 def test_leader_is_checked(run: Runner, serve: ClusterServer) -> None:
