@@ -321,6 +321,14 @@ async def test_internal_ip_is_replaced_only_if_it_is_missing_for_a_minute_in_whi
         scene.report(vm)
         await asyncio.sleep(10 * GRACE_SECONDS)
         scene.report(vm, "10.0.0.100")
+        await asyncio.sleep(GRACE_SECONDS - 20)
+        # During an outage of Harvester, the report is an old one.
+        scene.harvester_server.fault = lambda _call: refused(503, "ServiceUnavailable", "away")
+        scene.harvester_server.break_watches()
+        await asyncio.sleep(10 * GRACE_SECONDS)
+        assert (scene.addresses("w1"), scene.node_writes()) == (before, [])
+        scene.harvester_server.fault = None
+        await until(lambda: scene.caches.vms.problem is None and scene.caches.vmis.problem is None)
         await asyncio.sleep(GRACE_SECONDS - 1)
         assert (scene.addresses("w1"), scene.node_writes()) == (before, [])
         assert await until(lambda: "InternalIP 10.0.0.100" in scene.addresses("w1")) < 2
