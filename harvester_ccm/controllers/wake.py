@@ -153,11 +153,12 @@ class Wakes:
 
     def _apply(self, signal: Signal, old: object = None, new: object = None) -> None:
         for rule in RULES:
-            effects = [effect for effect in rule.effects if effect.queue in self._controllers]
-            if signal not in rule.signals or not effects:
+            effects = rule.effects if signal in rule.signals else ()
+            running = [effect for effect in effects if effect.queue in self._controllers]
+            keys = rule.keys(self._caches, old, new) if running else ()
+            if not keys:
                 continue
-            keys = rule.keys(self._caches, old, new)
-            for effect in effects if keys else ():
+            for effect in running:
                 self._carry_out(effect, keys)
 
     def _carry_out(self, effect: Effect, keys: Collection[str]) -> None:
