@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from devenv.harvester import versions
-from devenv.harvester.versions import VERSIONS, version, version_with_tag
+from devenv.harvester.versions import NEWEST, VERSIONS, version, version_with_tag
 from devenv.harvesterplayer import Surroundings, clear, play
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS, Interleaving, Scenario, Server
@@ -54,7 +54,11 @@ RECORDED = [
     if tag in scenario.tags and (recording := Recording(scenario, number)).file.exists()
 ]
 IN_MEMORY = [one for one in RECORDED if one.scenario.server is not Server.REAL]
-ON_A_SERVER = [one for one in RECORDED if one.scenario.server is not Server.ANY]
+ON_A_SERVER = [
+    pytest.param(one, marks=[] if one.number == NEWEST else pytest.mark.thorough)
+    for one in RECORDED
+    if one.scenario.server is not Server.ANY
+]
 SIMULATED = [one for one in RECORDED if one.scenario.is_simulated]
 
 
