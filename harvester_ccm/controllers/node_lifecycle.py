@@ -193,13 +193,17 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         return None
 
     async def _delete(self, node: Node, write: DeleteNode) -> Outcome:
+        later = Outcome("deletion", DELETION_INTERVAL_SECONDS)
         try:
-            await self.caches.nodes.delete(node)
-        except KubeError as error:
+            is_deleted = await self.caches.nodes.delete(node)
+        except Conflict:
             # A Node that has changed is enqueued by that.
-            if not isinstance(error, Conflict):
-                self.emit(node, write_failed(node, error, deletion=True))
-            return Outcome("deletion", DELETION_INTERVAL_SECONDS)
+            return later
+        except KubeError as error:
+            self.emit(node, write_failed(node, error, deletion=True))
+            return later
+        if not is_deleted:
+            return later
         log.warning("node deleted", node=node.metadata.name, provider_id=node.spec.provider_id)
         self.emit(node, write.event)
         return Outcome()

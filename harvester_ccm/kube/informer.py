@@ -226,8 +226,8 @@ class Informer(Store[ObjectT]):
         self.observe_current(item, written)
         return written
 
-    async def delete(self, item: ObjectT) -> None:
-        """Delete an object in this version; not found is success. Raises Conflict if it has changed."""
+    async def delete(self, item: ObjectT) -> bool:
+        """Delete an object in this version; False if it was gone already. Raises Conflict if it has changed."""
         meta = item.metadata
         try:
             held = await self._client.delete(
@@ -235,7 +235,7 @@ class Informer(Store[ObjectT]):
             )
         except NotFound as error:
             self.not_found(item, error)
-            return
+            return False
         except Conflict:
             await self.refresh(item)
             raise
@@ -243,6 +243,7 @@ class Informer(Store[ObjectT]):
             self.remove(meta.key, meta.uid)
         else:
             self.observe(held)
+        return True
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""

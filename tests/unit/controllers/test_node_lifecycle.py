@@ -160,6 +160,25 @@ async def test_node_recreated_while_the_delete_request_is_sent_stays() -> None:
 
 
 @jumping_time
+async def test_node_that_somebody_else_deletes_first_is_not_reported_as_deleted() -> None:
+    scene = NodeWorld()
+
+    def delete_first(call: Call) -> None:
+        if call.verb == "DELETE":
+            scene.guest_server.remove(NODE, "w0")
+
+    async with scene.live():
+        vm, *_ = await joined(scene, machines(4))
+        scene.guest_server.fault = delete_first
+        scene.destroy(vm)
+        scene.say_ready("w0", "Unknown")
+        await until(lambda: "w0" not in scene.names())
+        await asyncio.sleep(SOME_INTERVALS)
+        assert len(deletions(scene)) == 1
+        assert not {"DeletingNode", "DeletingNodeFailed"} & set(scene.told())
+
+
+@jumping_time
 async def test_only_404s_in_a_row_count() -> None:
     scene = NodeWorld()
     async with scene.live():
