@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.controllers import concerned
 from harvester_ccm.controllers.caches import Caches
@@ -130,6 +131,7 @@ class Wakes:
     def __init__(self, caches: Caches, controllers: Iterable[Reconciler[Any, Any]]) -> None:
         self._caches = caches
         self._controllers = {controller.name: controller for controller in controllers}
+        self._rules = {signal: self._rules_of(signal) for signal in Signal}
         self._primaries: set[str] = set()
         """The primaries whose families are enqueued in the next step of the event loop."""
         self._refresh: asyncio.TimerHandle | None = None
@@ -143,6 +145,15 @@ class Wakes:
         caches.on_backends = partial(self._apply, Signal.BACKENDS)
         caches.on_pool_rights = partial(self._apply, Signal.POOL_RIGHTS)
 
+    def _rules_of(self, signal: Signal) -> list[Rule]:
+        """Return the rules for a signal, with the effects on the controllers that run."""
+        rules = []
+        for rule in RULES:
+            effects = tuple(effect for effect in rule.effects if effect.queue in self._controllers)
+            if signal in rule.signals and effects:
+                rules.append(replace(rule, effects=effects))
+        return rules
+
     def _follow(self, cache: Informer[Any], *, change: Signal, state: Signal) -> None:
         def changed(old: object, new: object) -> None:
             if cache.synced:
@@ -152,13 +163,11 @@ class Wakes:
         cache.on_state(partial(self._apply, state))
 
     def _apply(self, signal: Signal, old: object = None, new: object = None) -> None:
-        for rule in RULES:
-            effects = rule.effects if signal in rule.signals else ()
-            running = [effect for effect in effects if effect.queue in self._controllers]
-            keys = rule.keys(self._caches, old, new) if running else ()
+        for rule in self._rules[signal]:
+            keys = rule.keys(self._caches, old, new)
             if not keys:
                 continue
-            for effect in running:
+            for effect in rule.effects:
                 self._carry_out(effect, keys)
 
     def _carry_out(self, effect: Effect, keys: Collection[str]) -> None:
