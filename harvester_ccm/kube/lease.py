@@ -155,7 +155,8 @@ class LeaderElector:
     async def _take_or_renew(self) -> bool:
         if not self.leading or self._unanswered:
             await self._read()
-        spec, renews = self._lease.spec, self.leading
+        spec = self._lease.spec
+        renews = self.leading
         expires_at = self._since + (spec.lease_duration_seconds or self._times.lease_duration)
         if self.holder and not renews and loop_time() < expires_at:
             return False

@@ -231,6 +231,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return is_delegated and self.request.ipam is not Ipam.DHCP
 
     @property
+    def shown_address(self) -> str:
+        """The first address in the status; empty without one."""
+        return next(iter(self.service.addresses), "")
+
+    @property
     def leases(self) -> tuple[str, ...]:
         """The addresses that kube-vip has leased by DHCP for the Service."""
         load_balancer = self.match.load_balancer

@@ -91,7 +91,7 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
 
     During a switch this controller deletes it itself, after it has withdrawn the address.
     """
-    address = next(iter(snapshot.service.addresses), "")
+    address = snapshot.shown_address
     if not snapshot.keeps_address or not address or was_secondary(snapshot.service):
         return None
     cause = (

@@ -61,7 +61,8 @@ _CREATE: Final = RequestAnswer(RequestStep.CREATE)
 
 def answer_to_request(snapshot: ServiceSnapshot) -> RequestAnswer:
     """Return what becomes of the request of a Service without a load balancer."""
-    request, rights = snapshot.request, snapshot.pool_rights
+    request = snapshot.request
+    rights = snapshot.pool_rights
     if not request.address or snapshot.has_had_address:
         # A Service that had an address gets that one again.
         return _CREATE

@@ -136,7 +136,7 @@ def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
 
     With DHCP there is none: the plan itself clears an address that is not the lease.
     """
-    address = next(iter(snapshot.service.addresses), "")
+    address = snapshot.shown_address
     allocated = allocated_addresses(snapshot.match.own_load_balancers)
     if not address or address in allocated or names.DHCP_ADDRESS in allocated:
         return None
@@ -175,9 +175,13 @@ def allocated_twice(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> E
     return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy, command)
 
 
-def has_older_twin(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
-    """Return whether an older load balancer has the address as well: clients of its Service were there first."""
-    return any(_age(twin) < _age(load_balancer) for twin in _twins(snapshot, load_balancer))
+def allocated_before(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage | None:
+    """Return the Warning of ``allocated_twice`` if another load balancer with the address is older, or None.
+
+    Clients of its Service were there first.
+    """
+    has_older_twin = any(_age(twin) < _age(load_balancer) for twin in _twins(snapshot, load_balancer))
+    return allocated_twice(snapshot, load_balancer) if has_older_twin else None
 
 
 def _twins(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> list[LoadBalancer]:

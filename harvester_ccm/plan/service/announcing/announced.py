@@ -7,7 +7,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, Reason
 from harvester_ccm.plan.service.allocation.chosen_network import network_warning, other_network
 from harvester_ccm.plan.service.allocation.deletion import deletion_write
-from harvester_ccm.plan.service.announcing.address_events import address_events, allocated_twice, has_older_twin
+from harvester_ccm.plan.service.announcing.address_events import address_events, allocated_before
 from harvester_ccm.plan.service.announcing.device import device_for
 from harvester_ccm.plan.service.announcing.dhcp_lease import plan_without_lease, with_lease
 from harvester_ccm.plan.service.announcing.sequence import HOLD, Goal, Wish
@@ -61,8 +61,8 @@ def _held(snapshot: ServiceSnapshot, verdict: NotReady) -> Desired:
 def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wish: Wish) -> Desired:
     """Return the desired state with an address from an IP pool."""
     address = load_balancer.allocated_ip
-    conflict = allocated_twice(snapshot, load_balancer)
-    if conflict is not None and has_older_twin(snapshot, load_balancer):
+    conflict = allocated_before(snapshot, load_balancer)
+    if conflict is not None:
         write = load_balancer_change(load_balancer, snapshot)
         verdict = not_ready(conflict, snapshot)
         return unpublished(snapshot, Desired(verdict, finalizer=Finalizer.ADD, write=write))

@@ -6,7 +6,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
 from harvester_ccm.plan.service.allocation.state import Stage
-from harvester_ccm.plan.service.announcing.address_events import address_events, allocated_twice, has_older_twin
+from harvester_ccm.plan.service.announcing.address_events import address_events, allocated_before
 from harvester_ccm.plan.service.announcing.sequence import Annotations, Goal, Wish
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer.refused import refused_ports_warning
@@ -66,8 +66,8 @@ def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends == ():
         return not_ready(_NO_BACKEND, snapshot)
-    conflict = allocated_twice(snapshot, load_balancer)
-    if conflict is not None and has_older_twin(snapshot, load_balancer):
+    conflict = allocated_before(snapshot, load_balancer)
+    if conflict is not None:
         return not_ready(conflict, snapshot)
     warning = _backends_warning(snapshot, load_balancer)
     if warning is not None and _seconds_of_first_checks(snapshot, load_balancer) is None:

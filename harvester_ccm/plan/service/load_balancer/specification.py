@@ -100,7 +100,8 @@ def load_balancer_change(
     ``address`` is the address in use; if it is empty, the present one stays. ``annotations`` are desired in addition to
     those of every load balancer.
     """
-    service, cluster = snapshot.service, snapshot.cluster
+    service = snapshot.service
+    cluster = snapshot.cluster
     spec = _named_pool(current, snapshot)
     if current.spec.workload_type == "vm":
         spec.update(vm_spec_of(snapshot))
