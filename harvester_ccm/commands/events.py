@@ -23,7 +23,7 @@ from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.plan.node.patch import NodePatch
 
 MAX_AGE_SECONDS: Final = 3600.0
-"""Age up to which an Event counts: while the state lasts, the controller does not repeat it."""
+"""Age up to which an Event counts: while a Warning holds, the controller writes it again before."""
 REPORTED_SECONDS: Final = 2 * REPORT_SECONDS
 """Age up to which a Warning of a process about itself counts, which is repeated while it holds."""
 

@@ -39,7 +39,8 @@ Lease and write fence
 * The Lease has client-go's form, and needs only the verbs get, create and update.
 
 Events
-* An equal Event on an object is written again only after an hour in which it was not emitted.
+* A Warning that holds is written again before the API server deletes it.
+* Another equal Event on an object is written again only after 45 minutes in which it was not emitted.
 * Emitting never waits: what exceeds the queue or the limit of an object is dropped and counted.
 * An Event is written after a short outage of the API server.
 * Namespaces take turns: many Events of one neither delay nor displace the Events of another.

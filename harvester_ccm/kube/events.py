@@ -1,8 +1,8 @@
 """Event recorder: writes Events in the background and drops repeated ones.
 
 A controller emits an Event for every state that holds, at every reconcile. The recorder writes an equal one on an
-object once, until one hour has passed since its last repetition. Resyncs are more frequent, so an Event for a
-persistent state is written once in the life of the process. Every object has a token bucket (25 Events, then one per
+object once. A Warning that still holds is written again before the API server deletes it, so that the object always
+shows what is wrong. Every object has a token bucket (25 Events, then one per
 five minutes), the queue is bounded, and an Event that the API server rejects is dropped: Events never delay a
 reconcile. Namespaces take turns, and if the queue is full, the namespace with the most Events loses one.
 """
@@ -26,8 +26,9 @@ from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.kube.write_limit import WriteRateLimiter
 
 QUEUE_LENGTH: Final = 1000
-REPEAT_SECONDS: Final = 3600.0
-"""Time since the last repetition of an Event after which it is written again; also the API server's default TTL."""
+REPEAT_SECONDS: Final = 2700.0
+"""Time after which an equal Event is written again: since the last one was written for a Warning, since it was emitted
+for others. The API server keeps an Event for one hour by default."""
 MAX_TRACKED: Final = 20_000
 """Maximum number of Events whose last repetition is tracked."""
 TRIES: Final = 6
@@ -114,17 +115,17 @@ class EventRecorder:
         self._host = host
         self._waiting = _Waiting()
         self._last_seen: dict[_Key, float] = {}
-        """Loop time of the last repetition by UID, reason and subject, the least recent first."""
+        """Loop time from which the repetitions of an Event count, the least recent first."""
         self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
         self.dropped = 0
         """Events that were not written: queue full, too many for one object, or rejected."""
 
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventContent, *, component: str) -> None:
-        """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
+        """Queue an Event about an object and log it, unless it is a repetition."""
         meta = item.metadata
         # A hash, because users who write the object decide on the length of the text.
         key = (meta.uid, str(event.reason), hash(event.subject or event.message))
-        if self._is_repeated(key):
+        if self._is_repeated(key, event):
             return
         if self._limiter.delay(meta.uid) or not self._has_room(meta.namespace or "default"):
             # Not tracked: the next reconcile tries again.
@@ -145,12 +146,13 @@ class EventRecorder:
         self.dropped += has_room
         return has_room
 
-    def _is_repeated(self, key: _Key) -> bool:
-        """Return whether an equal Event was emitted in the last hour, which begins again with this one."""
+    def _is_repeated(self, key: _Key, event: EventContent) -> bool:
+        """Return whether an equal Event is not to be written yet. What is no Warning begins its time again."""
         last = self._last_seen.get(key, -math.inf)
         if loop_time() - last >= REPEAT_SECONDS:
             return False
-        self._track(key)
+        if event.type != "Warning":
+            self._track(key)
         return True
 
     def _track(self, key: _Key) -> None:

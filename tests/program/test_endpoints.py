@@ -92,7 +92,7 @@ async def test_touch_that_is_forbidden_is_reported_only_where_nobody_has_noted_t
     async with program.live():
         await asyncio.sleep(30)
         assert program.warnings() == []
-        await asyncio.sleep(3600)
+        await asyncio.sleep(2700)
         events = [event for event in program.guest.events() if "annotate endpointslices" in event["message"]]
         command = f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web "
         assert all(command in event["message"] for event in events)

@@ -100,7 +100,7 @@ async def test_missing_permission_is_logged_once() -> None:
     with capture_logs() as logs:
         async with scene.live():
             scene.join("w1")
-            await asyncio.sleep(3600)
+            await asyncio.sleep(1800)
     warnings = [entry["event"] for entry in logs if entry["log_level"] == "warning"]
     assert sorted(warnings) == ["event emitted", "guest host names not readable"]
 

@@ -1,6 +1,7 @@
 """Rate limit of writes, and the Event recorder that uses it, on simulated time."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -64,24 +65,44 @@ async def test_number_of_tracked_objects_is_limited() -> None:
 
 
 def warn(recorder: EventRecorder, name: str, message: str) -> None:
+    emit(recorder, name, EventMessage("Warning", Reason.SYNC_FAILED, message))
+
+
+def emit(recorder: EventRecorder, name: str, event: EventMessage) -> None:
     service = Service(metadata=ObjectMeta(name=name, namespace="shop", uid=f"uid of {name}"))
-    recorder.emit(SERVICES, service, EventMessage("Warning", Reason.SYNC_FAILED, message), component="test")
+    recorder.emit(SERVICES, service, event, component="test")
 
 
 @jumping_time
-@pytest.mark.kube("An equal Event on an object is written again only after an hour in which it was not emitted")
-async def test_event_is_written_again_after_an_hour_without_it() -> None:
-    assert RESYNC_SECONDS < REPEAT_SECONDS, "a resync emits the Events of all states again"
+@pytest.mark.kube("A Warning that holds is written again before the API server deletes it")
+async def test_warning_that_holds_is_in_the_cluster_at_any_time() -> None:
     server = MemoryServer()
     recorder = EventRecorder(MemoryClient(server, cluster="guest"), host="node-1")
     async with running(recorder.run()):
-        for _ in range(20):
+        for _ in range(8 * 3600 // int(RESYNC_SECONDS)):
             warn(recorder, "web", "no pool")
-            await asyncio.sleep(3600 - 1)
+            await asyncio.sleep(RESYNC_SECONDS)
+    times = [call.at for call in server.calls]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert 8 <= len(times) <= 11, "and no more often than that needs"
+    assert max(gaps) < 3600, "the default TTL of Events"
+
+
+@jumping_time
+@pytest.mark.kube("Another equal Event on an object is written again only after 45 minutes in which it was not emitted")
+async def test_normal_event_is_written_again_after_a_time_without_it() -> None:
+    assert RESYNC_SECONDS < REPEAT_SECONDS, "a resync emits the Events of all states again"
+    server = MemoryServer()
+    recorder = EventRecorder(MemoryClient(server, cluster="guest"), host="node-1")
+    event = EventMessage("Normal", Reason.ENSURED, "has an address")
+    async with running(recorder.run()):
+        for _ in range(20):
+            emit(recorder, "web", event)
+            await asyncio.sleep(REPEAT_SECONDS - 1)
         assert len(server.calls) == 1
         await asyncio.sleep(2)
-        warn(recorder, "web", "no pool")
-        warn(recorder, "other", "no pool")
+        emit(recorder, "web", event)
+        emit(recorder, "other", event)
         await asyncio.sleep(1)
     assert len(server.calls) == 3
     assert recorder.dropped == 0
@@ -107,5 +128,5 @@ async def test_event_that_was_repeated_least_recently_is_forgotten_first(monkeyp
     monkeypatch.setattr(events, "MAX_TRACKED", 2)
     recorder = EventRecorder(offline_client("guest"), host="node-1")
     for name in ("first", "second", "first", "third"):
-        warn(recorder, name, "no pool")
+        emit(recorder, name, EventMessage("Normal", Reason.ENSURED, "has an address"))
     assert [uid for uid, _, _ in recorder._last_seen] == ["uid of first", "uid of third"]
