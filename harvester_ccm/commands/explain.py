@@ -15,15 +15,14 @@ from msgspec.structs import replace
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.states import UNANNOUNCED, Line, ObjectStatus, StatusReason, warnings_in
+from harvester_ccm.commands.states import UNANNOUNCED, Line, ObjectStatus, StatusReason, lifecycle_of, warnings_in
 from harvester_ccm.commands.status import Survey, survey
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
+from harvester_ccm.config import Announcer
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import VM_NAME
-from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import Match, find_vm
 from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.node.power import state_of
@@ -262,11 +261,7 @@ def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
         raise KubeError(f"there is no Node {name} in this cluster")
     node, plan, status = entry
     match = find_vm(store, node)
-    confirmations = settings.nodes.deletion_confirmations
-    lifecycle = LifecyclePlan()
-    if LIFECYCLE_CONTROLLER in settings.controllers:
-        # As if live GETs had confirmed the list of VMs.
-        lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
+    lifecycle = lifecycle_of(store, node, settings)
     # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
     more = warnings_in([lifecycle.cause, lifecycle.event, match.problem])
     more += _reasons_about(found.problems, f"Node {name}")
@@ -274,6 +269,7 @@ def _explain_node(found: Survey, name: str) -> tuple[Document, bool]:
     patches = [write for write in (plan.write, lifecycle.write) if isinstance(write, NodePatch)]
     writes = [_write(f"patch Node {name}", diff(_plain(node), patch.body)) for patch in patches]
     if lifecycle.deletes:
+        confirmations = settings.nodes.deletion_confirmations
         writes.append(_write(f"delete Node {name}, after {confirmations} live GETs did not find its VM"))
     addresses = {entry.address: entry.type for entry in plan.addresses.addresses}
     reasons = plan.addresses.reasons

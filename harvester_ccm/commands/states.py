@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.model.core import Node, Service, ServiceCondition
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
-from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
+from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.announcing.sequence import TOUCH_SECONDS
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan
@@ -228,12 +228,20 @@ def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[No
     return NodePlan(), ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", reason),))
 
 
+def lifecycle_of(store: ClusterStore, node: Node, settings: Settings) -> LifecyclePlan:
+    """Return the plan for a Node that is not Ready, as if live GETs had confirmed the list of VMs."""
+    if LIFECYCLE_CONTROLLER not in settings.controllers:
+        return LifecyclePlan()
+    confirmations = settings.nodes.deletion_confirmations
+    return plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
+
+
 def _not_ready_reasons(store: ClusterStore, node: Node, settings: Settings) -> list[StatusReason]:
     """Return why an initialized Node is not Ready: the state of its VM, or else what its kubelet reports."""
     condition = node.ready_condition
     if condition is None or condition.status == "True" or uninitialized_taints(node):
         return []
-    lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes))
+    lifecycle = lifecycle_of(store, node, settings)
     reasons = warnings_in([lifecycle.cause, lifecycle.event])
     if reasons:
         return reasons

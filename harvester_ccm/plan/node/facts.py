@@ -190,7 +190,7 @@ def _read_provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress,
         addresses = ()
     families = {address.version for address in addresses}
     is_one_per_family = len(families) == len(addresses) > 0
-    if is_one_per_family and not any(address.is_unspecified for address in addresses):
+    if is_one_per_family and not any(special_use(str(address)) for address in addresses):
         return addresses, ()
     expected = "an IP address, or an IPv4 and an IPv6 address (correct the kubelet's --node-ip)"
     return (), (invalid_annotation(PROVIDED_NODE_IP, value, expected),)

@@ -1,8 +1,9 @@
 """The plan for a Node that is not Ready: set or remove the shutdown taint, or delete the Node.
 
-Only Nodes with a provider ID of this provider are changed. The taint follows the power state of the VM with the UID in
-the provider ID (``VMState``); the Go provider taints a Node whenever the VM is not ready. A Node is deleted if no
-identity (``match``) finds its VM in the caches and no ``Obstacle`` is left; the Go framework deletes at the first 404.
+Only Nodes with a provider ID of this provider are changed. The taint follows the power state (``VMState``) of the VM
+with the UID in the provider ID, or of the one that has taken its place; the Go provider taints a Node whenever the VM
+is not ready. A Node is deleted if no identity (``match``) finds its VM in the caches and no ``Obstacle`` is left; the
+Go framework deletes at the first 404.
 """
 
 from enum import StrEnum
@@ -136,7 +137,7 @@ def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
         return LifecyclePlan()
     if node.ready == "True":
         return LifecyclePlan(_shutdown_patch(node, is_off=False))
-    if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
+    if match.vm is not None and (match.by is MatchedBy.PROVIDER_ID or match.is_replacement):
         # The VM can have been started or stopped since the cache was current.
         if match.runs_other_machine or not snapshot.is_current:
             return LifecyclePlan()

@@ -73,6 +73,8 @@ class Match(Struct, frozen=True):
     """Warning about the VM that was found."""
     runs_other_machine: bool = False
     """Whether the VM is another machine than the Node, so that its addresses and its power state are not the Node's."""
+    is_replacement: bool = False
+    """Whether the VM has taken the place of the one in the provider ID, which no longer exists."""
     rival: str = ""
     """Name of another Node with the same VM, which the problem or the event is about."""
 
@@ -104,7 +106,7 @@ def _of_two_nodes(node: Node, vm: VM, match: Match, owner: str) -> Match:
     name = node.metadata.name
     if not was_initialized(node):
         return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} is not initialized"), rival=owner)
-    if match.event is not None:
+    if match.is_replacement:
         # The VM replaces that of the provider ID, so the Node never had it.
         return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} does not change"), rival=owner)
     return replace(match, event=_in_use(node, vm, match.by, owner, "Both keep it"), rival=owner)
@@ -151,10 +153,11 @@ def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
         "for this Node"
     )
     remedy = (
-        "The Node works with it, and a provider ID cannot be changed: to let it join with the new one, delete the Node "
-        "and restart its kubelet"
+        "Nothing has to be done. A provider ID cannot be changed: to let the Node join with the new one, delete it and "
+        "restart its kubelet"
     )
-    return replace(match, event=EventMessage("Warning", NodeReason.VM_REPLACED, cause, remedy))
+    event = EventMessage("Warning", NodeReason.VM_REPLACED, cause, remedy)
+    return replace(match, event=event, is_replacement=True)
 
 
 def needs_hostname(node: Node, match: Match) -> bool:
@@ -181,10 +184,16 @@ def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
         f"No VM in namespace {cluster.namespace} of Harvester has this Node's provider ID, system UUID, name, or guest "
         f"host name {node.metadata.name}"
     )
-    remedy = (
+    elsewhere = (
         f"If its VM is in another namespace, create it in {cluster.namespace}; if the VMs of all Nodes are there, "
-        f"correct the namespace of the cloud-config. If its VM has another name, {need}. If the machine is not a VM of "
-        f"this Harvester, remove taint {UNINITIALIZED_TAINT} from the Node, or give its kubelet another --provider-id"
+        "correct the namespace of the cloud-config"
+    )
+    if was_initialized(node):
+        remedy = f"{elsewhere}. If the VM was deleted, and the Node stays, delete the Node"
+        return EventMessage("Warning", NodeReason.VM_NOT_FOUND, cause, remedy, deletion_command(node))
+    remedy = (
+        f"{elsewhere}. If its VM has another name, {need}. If the machine is not a VM of this Harvester, remove taint "
+        f"{UNINITIALIZED_TAINT} from the Node, or give its kubelet another --provider-id"
     )
     return EventMessage("Warning", NodeReason.VM_NOT_FOUND, cause, remedy)
 

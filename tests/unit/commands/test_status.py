@@ -17,6 +17,7 @@ from harvester_ccm.names import (
     NETWORK,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
+    VM_ANNOTATION,
 )
 from harvester_ccm.plan.service.announcing.record import Step
 from tests.support.loopback_api import LoopbackApi, two_clusters
@@ -413,3 +414,16 @@ def test_controllers_that_are_switched_off_manage_nothing(run: Runner, serve: Cl
 )
 def test_age(since: str, shown: str) -> None:
     assert age(since, datetime(2026, 11, 21, 12, tzinfo=UTC)) == shown
+
+
+def test_blocked_deletion_of_a_node_is_a_problem(run: Runner, serve: ClusterServer) -> None:
+    nodes = []
+    for name in ("w8", "w9"):
+        node = not_ready("Unknown")
+        node["metadata"] |= {"name": name, "uid": f"uid-of-{name}", "annotations": {VM_ANNOTATION: f"vms/{name}"}}
+        node["spec"]["providerID"] = f"harvester://gone-{name}"
+        nodes.append(node)
+    flags = serve(*nodes, *objects.working_node("w1"), objects.home(), objects.lease())
+    rows = [row for row in run("status", "-o", "json", *flags).document["problems"] if "w9" in row["object"]]
+    assert {"NodeDeletionBlocked", "VMNotFound"} <= {row["reason"] for row in rows}
+    assert not any("taint" in row["message"] for row in rows), "the Node has joined"

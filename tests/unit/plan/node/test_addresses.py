@@ -44,6 +44,8 @@ I 10.0.0.2, I fd00::1 kubelet=fd00::1,10.0.0.2 | 10.0.0.2 fd00::1               
 I 10.0.0.2                     | 10.0.0.1 10.0.0.2 fd00::1                 |                                          | I 10.0.0.2, E 10.0.0.1, I fd00::1
 new kubelet=10.0.0.1,10.0.0.2  | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
 new kubelet=0.0.0.0            | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
+new kubelet=127.0.0.1          | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
+new kubelet=10.0.0.1,fe80::1   | 10.0.0.1                                  |                                          | I 10.0.0.1; InvalidAnnotation
 new kubelet=fd00::1, 10.0.0.2  | 10.0.0.2 fd00::1                          |                                          | I fd00::1, I 10.0.0.2
 new more=null                  | 10.0.0.1                                  |                                          | I 10.0.0.1
 new more=[" 10.0.0.2 "]        | 10.0.0.1 10.0.0.2                         |                                          | I 10.0.0.1

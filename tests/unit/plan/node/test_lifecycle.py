@@ -120,7 +120,10 @@ def test_shutdown_taint_follows_the_power_state(
         pytest.param(lost(taints=[SHUTDOWN], provider_id="", ready="True"), "Running", "", id="no provider ID"),
         pytest.param(lost(provider_id="harvester://other"), "Stopped", "", id="VM with the name, other UID"),
         pytest.param(
-            lost(provider_id="harvester://gone", system_uuid=UUID), "Stopped", "", id="restored VM, other UID"
+            lost(provider_id="harvester://gone", system_uuid=UUID),
+            "Stopped",
+            "taints shutdown",
+            id="restored VM, other UID",
         ),
         pytest.param(lost(deleting=True), "Stopped", "", id="Node is being deleted"),
         pytest.param(lost(ready="False"), "Stopped", "taints shutdown", id="kubelet reports that it is not Ready"),

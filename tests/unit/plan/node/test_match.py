@@ -167,6 +167,15 @@ def test_vm_in_another_namespace_is_to_be_moved_unless_all_are_there() -> None:
     problem = find_vm(store((vm("w1"),), nodes=(of,)), of).problem
     assert problem is not None
     assert "create it in prod; if the VMs of all Nodes are there, correct the namespace" in problem.remedy
+    assert "If the VM was deleted" in problem.remedy
+    assert problem.command == "kubectl delete node w2"
+
+
+def test_vm_of_a_new_node_may_need_a_guest_agent() -> None:
+    of = node("w2", taints=[UNINITIALIZED])
+    problem = find_vm(store((vm("w1"),), nodes=(of,)), of).problem
+    assert problem is not None
+    assert "create it in prod; if the VMs of all Nodes are there, correct the namespace" in problem.remedy
     assert "run qemu-guest-agent in it" in problem.remedy
 
 
