@@ -138,7 +138,7 @@ class CheckInputs(Struct, frozen=True, dict=True):
     store: ClusterStore
     settings: Settings
     clients: Sequence[ApiClient]
-    """Those of both clusters."""
+    """Those with a credential of the controller."""
     nodes: Sequence[PlannedNode]
 
     @cached_property

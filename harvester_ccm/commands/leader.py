@@ -8,7 +8,7 @@ from typing import Final
 
 from harvester_ccm.commands.clusters import GUEST, answer_within, request_or_error
 from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, self_reports
-from harvester_ccm.commands.permissions import NO_LEASE, Permission, account_of, is_granted
+from harvester_ccm.commands.permissions import NO_LEASE, Account, Permission, is_granted
 from harvester_ccm.commands.states import NO_LEADER, Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
@@ -83,8 +83,8 @@ class Pod(Object, frozen=True, kw_only=True):
 PODS: Final = Resource("", "v1", "pods", "Pod", decoder(Pod))
 
 
-async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
-    """Return the Lease, without the holder if that does not renew it, and its problem.
+async def read_lease(settings: Settings, guest: ApiClient, account: Account) -> tuple[LeaseSpec | None, list[Line]]:
+    """Return the Lease, without the holder if that does not renew it, and its problem; ``account`` is to write it.
 
     None instead of a Lease: there is no leader election, or the Lease cannot be read.
 
@@ -108,7 +108,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         return None, [(name, ObjectStatus(State.NONE, reasons=(reason,)))]
     holder = lease.spec.holder_identity
     if not holder or (_is_doubtful(lease, election) and lease == before):
-        status = await _without_leader(lease, guest, settings)
+        status = await _without_leader(lease, guest, settings, account)
         return LeaseSpec(acquire_time=lease.spec.acquire_time), [(name, status)]
     if program_of_holder(lease, LEASE_HOLDER):
         return lease.spec, []
@@ -116,7 +116,7 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     return lease.spec, [(name, ObjectStatus(State.NONE, reasons=(reason,)))]
 
 
-async def _without_leader(lease: Lease, guest: ApiClient, settings: Settings) -> ObjectStatus:
+async def _without_leader(lease: Lease, guest: ApiClient, settings: Settings, account: Account) -> ObjectStatus:
     """Return the problem of a Lease without a leader: what prevents one, or the long duration for which others wait."""
     election = settings.leader_election
     spec = lease.spec
@@ -130,15 +130,14 @@ async def _without_leader(lease: Lease, guest: ApiClient, settings: Settings) ->
         command = f"kubectl -n {election.namespace} delete lease {election.name}"
         return ObjectStatus(State.NONE, since, (StatusReason(reason, text, command),))
     rejection = await _rejection(guest, election, lease)
-    obstacle = rejection or await _missing_permission(guest, settings, lease) or await _waiting_pod(guest)
+    obstacle = rejection or await _missing_permission(guest, settings, lease, account) or await _waiting_pod(guest)
     if rejection:
         reason = LEASE_NOT_WRITABLE
     return ObjectStatus(State.NONE, since, (StatusReason(reason, f"{text} {obstacle}{_NOT_RECONCILED}", PODS_COMMAND),))
 
 
-async def _missing_permission(guest: ApiClient, settings: Settings, lease: Lease) -> str:
+async def _missing_permission(guest: ApiClient, settings: Settings, lease: Lease, account: Account) -> str:
     """Return that the controller may not write the Lease; empty if it may, or if that is not known."""
-    account = account_of(guest)
     verb = "update" if lease.metadata.resource_version else "create"
     permission = Permission(LEASES, verb, True, NO_LEASE)
     if await request_or_error(is_granted(guest, GUEST, permission, settings, account.subject)) is False:

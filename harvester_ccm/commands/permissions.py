@@ -128,7 +128,7 @@ class Account(Struct, frozen=True):
     name: str
     """``namespace/name``."""
     is_own: bool
-    """Whether the credential of the command is its own, as in the pod of the controller."""
+    """Whether the credential of the command is its own."""
 
     @property
     def subject(self) -> Mapping[str, object]:
@@ -140,10 +140,14 @@ class Account(Struct, frozen=True):
         return {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
 
 
-def account_of(guest: ApiClient) -> Account:
-    """Return the account of this credential, as in the pod of the controller, or else that of chart and manifests."""
-    _, own = token_claims(guest.credentials.token.get())
-    return Account(own or _ACCOUNT, is_own=bool(own))
+def account_of(guest: ApiClient, *, is_in_pod: bool) -> Account:
+    """Return the account of the controller: the one of this credential in its pod, else that of chart and manifests.
+
+    Elsewhere the command can have the credential of any user, of whom nothing is expected.
+    """
+    _, present = token_claims(guest.credentials.token.get())
+    is_own = bool(present) and (is_in_pod or present == _ACCOUNT)
+    return Account(present if is_own else _ACCOUNT, is_own=is_own)
 
 
 async def is_granted(
@@ -179,13 +183,12 @@ async def missing_in_harvester(client: ApiClient, settings: Settings) -> list[Li
     return list(_lines(HARVESTER, missing, f"to the account of the cloud-config: {rbac_hint(client.namespace)}"))
 
 
-async def missing_in_guest(client: ApiClient, settings: Settings) -> list[Line]:
+async def missing_in_guest(client: ApiClient, settings: Settings, account: Account) -> list[Line]:
     """Return what the account of the controller must be permitted and is not, a line for each kind of object.
 
     Another account than that of the command is certainly the controller's only if it may write the Lease. What is wrong
     with the Lease is a problem of its own.
     """
-    account = account_of(client)
     denied = await _denied(client, GUEST, settings, account.subject)
     missing = [permission for permission in denied if permission.resource is not LEASES]
     may_lead = settings.leader_election.enabled and missing == denied

@@ -32,7 +32,7 @@ from harvester_ccm.commands.clusters import (
 from harvester_ccm.commands.events import NOT_LED, RecordedEvent, read_failed_writes, with_failed_write
 from harvester_ccm.commands.leader import clock_difference, read_lease, reports_of_controllers
 from harvester_ccm.commands.notes import PlannedNode, grouped, node_notes, service_notes
-from harvester_ccm.commands.permissions import missing_in_guest, missing_in_harvester
+from harvester_ccm.commands.permissions import Account, account_of, missing_in_guest, missing_in_harvester
 from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.runner import (
     OUTPUT,
@@ -81,6 +81,7 @@ class Survey(Struct, frozen=True):
     store: ClusterStore
     settings: Settings
     """Those of the command line and of the leader."""
+    account: Account
     lease: LeaseSpec | None
     services: list[Planned]
     nodes: list[PlannedNode]
@@ -96,11 +97,12 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     """
     guest = connection.guest
     harvester = connection.harvester
+    account = account_of(guest, is_in_pod=context.is_in_pod)
     # Each returns its error: one that was raised would leave the others running with a client that is closed.
     (store, settings, name_problem), is_swapped, (lease, of_lease), about_lease = await asyncio.gather(
         list_clusters(context, guest, harvester),
         is_harvester(guest),
-        read_lease(context.settings, guest),
+        read_lease(context.settings, guest, account),
         reports_of_controllers(context.settings, guest),
     )
     if is_swapped:
@@ -125,7 +127,9 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
         (node, plan, with_failed_write(failed.get(node.metadata.uid, unsent), plan.write, status))
         for node, plan, status in planned_nodes
     ]
-    inputs = CheckInputs(store, settings, (guest, harvester), planned_nodes)
+    # The credential of the command is no problem of the cluster, unless it is that of the controller.
+    clients = [guest, harvester] if account.is_own else [harvester]
+    inputs = CheckInputs(store, settings, clients, planned_nodes)
     problems = [
         *of_lease,
         *_server_problems(store.harvester_problem, guest, harvester),
@@ -138,14 +142,14 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
         *_reports(about_lease, store.taken, since=(lease and lease.acquire_time) or ""),
         *faults_in(inputs, namespace, hints=True),
     ]
-    return Survey(store, settings, lease, planned, planned_nodes, problems, hints)
+    return Survey(store, settings, account, lease, planned, planned_nodes, problems, hints)
 
 
 async def _status(context: CommandContext) -> int:
     namespace = "" if context.flags[ALL_NAMESPACES.name] else context.flags[NAMESPACE.name]
     async with open_clusters(context) as connection:
         found = await survey(context, connection, namespace)
-        missing = await missing_in_guest(connection.guest, found.settings)
+        missing = await missing_in_guest(connection.guest, found.settings, found.account)
         if found.store.harvester_problem is None:
             missing += await missing_in_harvester(connection.harvester, found.settings)
     found = replace(found, problems=[*missing, *found.problems])

@@ -14,6 +14,7 @@ from devenv.faults import Answer, Lose
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.commands.leader import read_lease
+from harvester_ccm.commands.permissions import account_of
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.builtin import Lease
 from harvester_ccm.kube.client import ApiClient
@@ -225,7 +226,8 @@ async def test_command_finds_out_whether_the_lease_can_be_written(
 ) -> None:
     async def reason(where: str = namespace) -> str:
         flags = parse_command_line(["--cloud-config=/none", f"--leader-elect-resource-namespace={where}"])
-        _, lines = await read_lease(build_settings(flags, {}), client)
+        account = account_of(client, is_in_pod=False)
+        _, lines = await read_lease(build_settings(flags, {}), client, account)
         return lines[0][1].reasons[0].reason
 
     assert await reason() == "NoLeader"

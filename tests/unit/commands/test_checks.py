@@ -359,6 +359,21 @@ def test_missing_permission_is_a_problem_before_it_is_needed(
     assert [(name, message.startswith(expected)) for name, message in found] == ([(cluster, True)] if expected else [])
 
 
+def test_command_with_the_account_of_somebody_else_says_nothing_about_its_credential(
+    run: Runner, tmp_path: Path
+) -> None:
+    """Neither that this account may not write, nor that its token expires, is a problem of the cluster."""
+    denied = frozenset({"patch services", "patch nodes", "update leases", "create leases"})
+    guest = LoopbackApi([objects.home(), objects.lease()], clusters.GUEST_GROUPS, denied=denied)
+    ends = int((datetime.now(UTC) + timedelta(hours=8)).timestamp())
+    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
+        file = tmp_path / "kubeconfig"
+        claims = {"sub": "system:serviceaccount:monitoring:reader", "exp": ends}
+        file.write_text(file.read_text().replace(TOKEN, json_web_token(claims)))
+        rows = run("status", "-o", "json", *flags).document["problems"]
+    assert [row for row in rows if row["reason"] in {"PermissionMissing", "TokenExpires"}] == []
+
+
 AWAY = 'failed calling webhook "leases.example.com": connection refused'
 REJECTED: dict[str, tuple[Json | None, tuple[int, str], str]] = {
     "no Lease": (None, (500, AWAY), f"leads. The API server rejects the Lease: {AWAY}. Correct or delete that webhook"),
