@@ -40,7 +40,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
-from harvester_ccm.plan.service.allocation.deletion import deletion_write
+from harvester_ccm.plan.service.allocation.deletion import deletion_remedy, deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer
 from harvester_ccm.plan.service.load_balancer.specification import changed_document
 from harvester_ccm.plan.service.ownership.owner import service_key
@@ -94,7 +94,8 @@ async def _clean_up(context: CommandContext) -> int:
             done = await delete_all(client, chosen)
     entries = [_entry(load_balancer) for load_balancer in chosen]
     document = {"cluster": name, "namespace": namespace, "loadBalancers": entries, "warnings": warnings, **done}
-    hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]), others=_others(page.items, namespace))
+    others = _others_with_name(page.items, name) or _others(page.items, namespace)
+    hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]), others=others)
     context.output.answer(document, lambda shown: describe({**shown, "result": hint}))
     return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
 
@@ -115,6 +116,17 @@ def _others(present: Sequence[LoadBalancer], namespace: str) -> str:
     """Return which clusters have load balancers, for a name that may be misspelt."""
     clusters = sorted(_clusters_of(present) - {""})
     return f"Clusters with load balancers in namespace {namespace}: {abbreviate(clusters) or 'none'}"
+
+
+def _others_with_name(present: Sequence[LoadBalancer], name: str) -> str:
+    """Return that a cluster has load balancers with other UIDs than the given one, which may be misspelt."""
+    uids = {
+        load_balancer.metadata.annotation(LB_OWNER)
+        for load_balancer in present
+        if _is_of_cluster(load_balancer, name, "")
+    }
+    known = sorted(uid for uid in uids if uid)
+    return f"Cluster {name} has load balancers of other UIDs: {abbreviate(known)}" if uids else ""
 
 
 def _hint(chosen: Sequence[LoadBalancer], warnings: Sequence[str], *, deletes: bool, others: str) -> str:
@@ -227,8 +239,9 @@ async def _delete(client: ApiClient, found: LoadBalancer) -> None:
 
 async def _expect_removed(client: ApiClient, found: LoadBalancer) -> None:
     """Raise NotYet while a load balancer exists."""
-    if await _read(client, found) is not None:
-        raise NotYet("it is being deleted, but Harvester has not removed its finalizer")
+    current = await _read(client, found)
+    if current is not None:
+        raise NotYet(f"it is being deleted, but a finalizer keeps it. {deletion_remedy(current)}")
 
 
 async def _read(client: ApiClient, found: LoadBalancer) -> LoadBalancer | None:

@@ -186,3 +186,19 @@ def test_load_balancers_of_other_clusters_are_not_listed(run: Runner, serve: Clu
     assert run(*served_words).document["warnings"] == [], "it is the VM of a cluster that has a load balancer"
     elsewhere = run(*words, "--harvester-namespace=elsewhere").document
     assert (elsewhere["namespace"], elsewhere["loadBalancers"]) == ("elsewhere", [])
+
+
+def test_other_uids_of_the_cluster_are_named_if_none_has_the_given_one(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.balancer("demo", annotations={LB_OWNER: "uid-of-kube-system"}, address="10.0.0.7"))[1:]
+    found = run("cleanup", "--cluster-name=demo", "--cluster-uid=misspelt", "--yes", *flags)
+    assert "Nothing to delete. Cluster demo has load balancers of other UIDs: uid-of-kube-system" in found.out
+
+
+@jumping_time
+async def test_finalizer_of_another_controller_is_named() -> None:
+    server = MemoryServer()
+    document = objects.balancer(name="lb", address="10.0.0.7")
+    document["metadata"] |= {"finalizers": ["example.com/backup"], "deletionTimestamp": "2026-11-20T08:00:00Z"}
+    server.put(LOAD_BALANCERS, document)
+    (failed,) = (await delete_all(client_of(server), listed(server)))["failed"]
+    assert "It waits for finalizers in Harvester: example.com/backup" in failed["reason"]
