@@ -48,6 +48,7 @@ from harvester_ccm.plan.service.load_balancer.refused import Listeners, Ports, p
 from harvester_ccm.plan.service.messages import Target, failure_event, write_reverted
 from harvester_ccm.plan.service.ownership.claims import claim_events, shows_address_of_others
 from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
+from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 
@@ -232,6 +233,8 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         else:
             await self._check_dry_run(plan, snapshot)
             await self._send_write(write, snapshot)
+            if plan.phase is Phase.PENDING:
+                snapshot.remembered.wait_again(loop_time())
         self._last_sent[snapshot.service.metadata.key] = write
         return None
 

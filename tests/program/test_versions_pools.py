@@ -112,3 +112,17 @@ async def test_interrupted_allocation_of_a_named_pool_is_released_with_its_servi
             await asyncio.sleep(250)
             assert world.harvester.items(LOAD_BALANCERS) == []
             assert world.books("lan") == {}, "nothing was deleted by force"
+
+
+@pytest.mark.parametrize("number", EVERY)
+@jumping_time
+async def test_pool_that_is_corrected_late_serves_without_another_warning(number: str) -> None:
+    """Harvester begins again with a load balancer that changes, so it gets its time again."""
+    world = world_with_machines(1)
+    async with world.on(number):
+        world.put_pool("lan", LAN)
+        async with world.live_with(service(annotations={IP_POOL: "lann"}), seconds=90):
+            world.change(metadata={"annotations": {IP_POOL: "lan"}})
+            await asyncio.sleep(60)
+            assert world.address()
+            assert Reason.NOT_PROCESSED not in {event["reason"] for event in world.guest.events()}

@@ -10,6 +10,7 @@ from harvester_ccm.model.core import NODES
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
     NETWORK,
+    POOL_NAMESPACE,
     PRIMARY_SERVICE,
     PROJECT,
     WORKLOAD_TYPE,
@@ -118,3 +119,25 @@ async def test_network_and_project_that_harvester_drops_are_without_effect(numbe
         assert ("searched the pools without a network" in ignored) is is_dropped
         assert ("searched the pools without a project" in ignored) is is_dropped
         assert ("beyond the choice of a pool" in ignored) is not is_dropped
+
+
+@pytest.mark.parametrize("number", ["1.4", "1.8", "1.9"])
+@jumping_time
+async def test_service_whose_vms_are_stopped_is_not_told_that_they_lack_a_label(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.serving(number, service(annotations=VM)):
+        world.stop_machine(machine_of(Kind.RANCHER, 1))
+        await asyncio.sleep(120)
+        condition = world.condition()
+        assert condition["status"] == "False"
+        assert "no running VM of this cluster has label" in condition["message"]
+        assert "Start the VMs. If they run" in condition["message"]
+
+
+@pytest.mark.parametrize("number", ["1.6", "1.9"])
+@jumping_time
+async def test_namespace_that_harvester_replaces_is_without_effect(number: str) -> None:
+    world = world_with_machines(1)
+    async with world.serving(number, service(annotations={**VM, POOL_NAMESPACE: "other"})):
+        (ignored,) = {text for text in world.warnings() if "Without effect" in text}
+        assert "searched the pools for namespace" in ignored

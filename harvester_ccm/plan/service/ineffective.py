@@ -29,6 +29,7 @@ def ignored_on_load_balancer(
     ignored = [
         *_health_checks(request, is_vm=is_vm),
         *_project(request, load_balancer),
+        *_pool_namespace(request, load_balancer),
         *_ipv6(service),
         *_pool_with_dhcp(request, load_balancer),
     ]
@@ -95,6 +96,15 @@ def _project(request: Request, load_balancer: LoadBalancer | None) -> Iterator[I
     if request.project and stored is not None and stored != request.project:
         searched = f"for project {quoted(stored)}" if stored else "without a project"
         yield Ignored(f"annotation {names.PROJECT}", f"Harvester searched the pools {searched}")
+
+
+def _pool_namespace(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
+    """Yield the annotation of the namespace, which Harvester replaces with that of the load balancer."""
+    stored = load_balancer.metadata.annotation(names.LB_SELECT_NAMESPACE) if load_balancer else None
+    if request.pool_namespace and stored is not None and stored != request.pool_namespace:
+        yield Ignored(
+            f"annotation {names.POOL_NAMESPACE}", f"Harvester searched the pools for namespace {quoted(stored)}"
+        )
 
 
 def _set_on_primary(request: Request, primary: Service) -> Iterator[Ignored]:

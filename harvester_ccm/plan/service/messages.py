@@ -46,8 +46,8 @@ class _Explanation(Struct, frozen=True):
 _NO_RUNNING_BACKEND: Final = "no running backend servers"
 _NO_BACKENDS: Final = {
     _NO_RUNNING_BACKEND: _Explanation(
-        "no VM of this cluster has label harvesterhci.io/vmName with a name of its nodes",
-        "Add it to the template labels of the VMs and restart them",
+        "no running VM of this cluster has label harvesterhci.io/vmName with a name of its nodes",
+        "Start the VMs. If they run, add the label to their template labels and restart them",
     ),
     "running backend servers have no IP": _Explanation(
         "Harvester knows no address of the VMs",

@@ -92,6 +92,10 @@ class ServiceState(Struct, gc=False):
             self.phase = phase
             self.since = now
 
+    def wait_again(self, now: float) -> None:
+        """Restart the waiting time: Harvester begins again with a load balancer that was changed."""
+        self.since = now
+
 
 class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Everything that the plan of one Service depends on."""

@@ -101,7 +101,8 @@ def _obstacle(snapshot: ServiceSnapshot, primary: Service) -> EventMessage | Non
             f"Service {key} is being deleted", "Name another primary, or give this Service its own address"
         )
     if not is_in_scope(primary, snapshot.cluster):
-        return _rejected(f"Service {key} has no load balancer of Harvester", "Its type must be LoadBalancer")
+        remedy = "Its type must be LoadBalancer, and no other controller may serve it (spec.loadBalancerClass)"
+        return _rejected(f"Service {key} has no load balancer of Harvester", remedy)
     if is_in_network(service.metadata.annotation(names.NETWORK), primary.metadata.annotation(names.NETWORK)):
         return None
     network = requested_network(primary)
