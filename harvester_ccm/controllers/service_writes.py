@@ -35,7 +35,7 @@ from harvester_ccm.plan.service.desired import (
     Write,
 )
 from harvester_ccm.plan.service.load_balancer.specification import changed_document
-from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
+from harvester_ccm.plan.service.patch import sent_patch, with_condition
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -201,8 +201,7 @@ class ServiceWrites:
     async def report(self, condition: ServiceCondition, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
         meta = snapshot.service.metadata
-        fields = ServiceFields(condition=ConditionChange(condition))
-        patch = service_patch(snapshot.service, fields)
+        patch = with_condition({}, snapshot.service, condition)
         if not patch or self._limiter.delay(meta.uid, is_urgent=meta.deleting):
             return
         with suppress(errors.KubeError):

@@ -7,68 +7,45 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 import msgspec
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.desired import Document, Finalizer
+from harvester_ccm.plan.service.desired import Desired, Document, Finalizer
 
 
-class ConditionChange(Struct, frozen=True):
-    """What happens to this controller's condition."""
-
-    wanted: ServiceCondition | None
-    """None: the Service has no such condition."""
-
-
-class ServiceFields(Struct, frozen=True):
-    """Desired fields of a Service."""
-
-    annotations: Mapping[str, str | None] = field(default_factory=dict)
-    """None removes a key."""
-    labels: Mapping[str, str | None] = field(default_factory=dict)
-    finalizer: Finalizer = Finalizer.KEEP
-    ingress: tuple[Ingress, ...] | None = None
-    """The whole ``status.loadBalancer.ingress``; None: unchanged."""
-    condition: ConditionChange | None = None
-    """None: unchanged."""
-    requires_version: bool = False
-    """Whether a patch of annotations or addresses holds only for the version of the Service that was read."""
-
-
-def service_patch(service: Service, fields: ServiceFields) -> Document:
-    """Return the strategic merge patch that leads to these fields; empty if nothing differs.
+def service_patch(service: Service, desired: Desired) -> Document:
+    """Return the strategic merge patch that leads to a desired state, but for the condition; empty if nothing differs.
 
     For maps it means the same as a JSON merge patch. Lists that belong to several controllers, conditions and
     finalizers, are merged: the patch names only the entry of this controller.
     """
     patch: Document = {}
-    metadata = _metadata_patch(service, fields)
+    metadata = _metadata_patch(service, desired)
     if metadata:
         patch["metadata"] = metadata
-    status = _status_patch(service, fields)
+    status = _status_patch(service, desired.ingress)
     if status:
         patch["status"] = status
-    if fields.requires_version and ("annotations" in metadata or "loadBalancer" in status):
+    if desired.requires_version and ("annotations" in metadata or "loadBalancer" in status):
         patch["metadata"] = {**metadata, "resourceVersion": service.metadata.resource_version}
     return patch
 
 
-def _metadata_patch(service: Service, fields: ServiceFields) -> Document:
+def _metadata_patch(service: Service, desired: Desired) -> Document:
     """Return the patch of the metadata.
 
     A change of finalizers holds only for the version that was read: it replaces the whole list.
     """
     meta = service.metadata
     metadata = cast("Document", {})
-    annotations = _differing(meta.annotations, fields.annotations)
+    annotations = _differing(meta.annotations, desired.annotations)
     if annotations:
         metadata["annotations"] = annotations
-    labels = _differing(meta.labels, fields.labels)
+    labels = _differing(meta.labels, desired.labels)
     if labels:
         metadata["labels"] = labels
-    finalizers = _finalizers(service, fields.finalizer)
+    finalizers = _finalizers(service, desired.finalizer)
     if finalizers is not None:
         metadata["finalizers"] = finalizers
         metadata["resourceVersion"] = meta.resource_version
@@ -86,17 +63,22 @@ def _finalizers(service: Service, wanted: Finalizer) -> list[str] | None:
     return None
 
 
-def _status_patch(service: Service, fields: ServiceFields) -> Document:
-    status: Document = {}
-    if fields.ingress is not None:
-        wanted = _ingress_documents(fields.ingress)
-        if wanted != _ingress_documents(service.status.load_balancer.ingress):
-            status["loadBalancer"] = {"ingress": wanted or None}
-    if fields.condition is not None:
-        condition = _condition_patch(service.ready_condition, fields.condition.wanted)
-        if condition:
-            status["conditions"] = [condition]
-    return status
+def _status_patch(service: Service, ingress: tuple[Ingress, ...] | None) -> Document:
+    if ingress is None:
+        return {}
+    wanted = _ingress_documents(ingress)
+    if wanted == _ingress_documents(service.status.load_balancer.ingress):
+        return {}
+    return {"loadBalancer": {"ingress": wanted or None}}
+
+
+def with_condition(patch: Document, service: Service, wanted: ServiceCondition | None) -> Document:
+    """Return a patch that also leads to this condition; None: the Service has no condition of this controller."""
+    condition = _condition_patch(service.ready_condition, wanted)
+    if not condition:
+        return patch
+    status = cast("Document", patch.get("status", {}))
+    return {**patch, "status": {**status, "conditions": [condition]}}
 
 
 def _condition_patch(current: ServiceCondition | None, wanted: ServiceCondition | None) -> Document:

@@ -25,7 +25,7 @@ from harvester_ccm.plan.service.announcing.readiness import judged
 from harvester_ccm.plan.service.announcing.record import Step
 from harvester_ccm.plan.service.announcing.seen import ADDRESS_ANNOTATION
 from harvester_ccm.plan.service.announcing.sequence import Next, Progress
-from harvester_ccm.plan.service.desired import Desired, PatchService, ServicePlan, TouchEndpoints, Write
+from harvester_ccm.plan.service.desired import Desired, Document, PatchService, ServicePlan, TouchEndpoints, Write
 from harvester_ccm.plan.service.ineffective import ignored_on_load_balancer, local_policy, rejected_changes
 from harvester_ccm.plan.service.load_balancer.delegated import plan_announced_by_harvester
 from harvester_ccm.plan.service.obstacles import (
@@ -39,7 +39,7 @@ from harvester_ccm.plan.service.obstacles import (
 )
 from harvester_ccm.plan.service.ownership.owner import allocated_addresses, foreign_warning
 from harvester_ccm.plan.service.ownership.right_harvester import HarvesterCheck
-from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, service_patch
+from harvester_ccm.plan.service.patch import service_patch, with_condition
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.removal import plan_leaving
 from harvester_ccm.plan.service.request import WorkloadType
@@ -113,8 +113,8 @@ def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> S
 def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
     """Return whether nothing is left to write, apart from the condition."""
     step = snapshot.step_towards(desired.wish)
-    fields = _fields(judged(desired, step, snapshot), step, snapshot)
-    return desired.write is None and not service_patch(snapshot.service, fields)
+    desired = _with_step(judged(desired, step, snapshot), step, snapshot)
+    return desired.write is None and not service_patch(snapshot.service, desired)
 
 
 def _with_common_parts(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Desired:
@@ -187,15 +187,10 @@ def _not_stored(snapshot: ServiceSnapshot) -> Iterator[EventMessage]:
         yield EventMessage("Warning", Reason.IGNORED, cause, "Update Harvester, or remove the setting that needs it")
 
 
-def _fields(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> ServiceFields:
-    """Return the desired fields of the Service, without the condition."""
-    return ServiceFields(
-        {**desired.annotations, **step.annotations},
-        desired.labels,
-        desired.finalizer,
-        _ingress(desired, step, snapshot),
-        requires_version=desired.requires_version,
-    )
+def _with_step(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> Desired:
+    """Return the state with what a step of announcing writes to the Service."""
+    annotations = {**desired.annotations, **step.annotations}
+    return replace(desired, annotations=annotations, ingress=_ingress(desired, step, snapshot))
 
 
 def _ingress(desired: Desired, step: Next, snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
@@ -239,9 +234,9 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         reads_endpoints=desired.reads_endpoints,
         look_again_after=_earlier(desired.look_again_after, step.look_again_after),
     )
-    fields = _fields(desired, step, snapshot)
-    if service_patch(snapshot.service, fields):
-        patch = service_patch(snapshot.service, _with_condition(fields, step, snapshot, condition))
+    desired = _with_step(desired, step, snapshot)
+    if service_patch(snapshot.service, desired):
+        patch = _whole_patch(desired, step, snapshot, condition)
         write = PatchService(patch, releases=isinstance(desired.verdict, NotManaged))
         return replace(plan, write=write, following_write=desired.write)
     if desired.reads_endpoints and desired.write is None:
@@ -249,7 +244,7 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         return plan
     of_condition = None
     if not step.holds_status:
-        of_condition = _patch_of_condition_alone(fields, step, snapshot, condition)
+        of_condition = _patch_of_condition_alone(desired, step, snapshot, condition)
     if phase is Phase.SWITCHING and of_condition is not None:
         return replace(plan, write=of_condition, following_write=desired.write)
     if desired.write is not None:
@@ -264,22 +259,22 @@ def _earlier(*delays: float | None) -> float | None:
     return min((delay for delay in delays if delay is not None), default=None)
 
 
-def _with_condition(
-    fields: ServiceFields, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
-) -> ServiceFields:
-    """Return the fields with what changes only in a patch that is necessary: a kept request, and the condition.
+def _whole_patch(
+    desired: Desired, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
+) -> Document:
+    """Return a patch that is necessary, with what changes only in such a one: a kept request, and the condition.
 
     After a publication, the patch of the condition is the second event that kube-vip needs, so it comes later. A
     withdrawal needs no second event.
     """
-    annotations = {**kept_request(snapshot), **fields.annotations}
+    annotations = {**kept_request(snapshot), **desired.annotations}
+    patch = service_patch(snapshot.service, replace(desired, annotations=annotations))
     is_held = step.holds_status and step.progress is not Progress.SILENT
-    change = None if is_held else ConditionChange(condition)
-    return replace(fields, annotations=annotations, condition=change)
+    return patch if is_held else with_condition(patch, snapshot.service, condition)
 
 
 def _patch_of_condition_alone(
-    fields: ServiceFields, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
+    desired: Desired, step: Next, snapshot: ServiceSnapshot, condition: ServiceCondition | None
 ) -> PatchService | None:
     """Return the patch of the condition alone; None if it does not differ or has to wait for another patch.
 
@@ -291,9 +286,9 @@ def _patch_of_condition_alone(
     is_ready = condition is not None and condition.status == "True"
     if is_adopted and is_ready and snapshot.service.ready_condition is None:
         return None
-    if not service_patch(snapshot.service, ServiceFields(condition=ConditionChange(condition))):
+    if not with_condition({}, snapshot.service, condition):
         return None
-    return PatchService(service_patch(snapshot.service, _with_condition(fields, step, snapshot, condition)))
+    return PatchService(_whole_patch(desired, step, snapshot, condition))
 
 
 def _events(desired: Desired) -> tuple[EventMessage, ...]:

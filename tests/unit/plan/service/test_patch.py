@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.desired import Finalizer, PatchService, virtual_ip_ingress
-from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
+from harvester_ccm.plan.service.desired import Desired, Finalizer, PatchService, virtual_ip_ingress
+from harvester_ccm.plan.service.patch import sent_patch, service_patch, with_condition
+from harvester_ccm.plan.service.verdict import NotManaged
 from tests.support.builders import ADDRESS, SUPPRESSED, UID, allocated, marked, served, service
 from tests.unit.plan.service.outcomes import differing, text_of
 from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, WITHDRAWN, plan
@@ -31,76 +32,76 @@ READY_DOCUMENT: Final = {
 }
 FAILED: Final = replace(READY, status="False", reason="PoolExhausted", message="No free address")
 
-PATCHES: dict[str, tuple[Service, ServiceFields]] = {
-    "no difference": (
-        served(),
-        ServiceFields(
-            {KUBE_VIP_ADDRESSES: ADDRESS},
-            finalizer=Finalizer.ADD,
-            ingress=virtual_ip_ingress(ADDRESS, service()),
-            condition=ConditionChange(READY),
-        ),
-    ),
-    "one annotation of two": (service(annotations={"a": "1"}), ServiceFields(annotations={"a": "1", "b": ""})),
-    "removed annotation": (service(annotations={"a": "1"}), ServiceFields(annotations={"a": None, "b": None})),
-    "removed label": (service(labels={"a": "1"}), ServiceFields(labels={"a": None, "b": None, "c": "2"})),
-    "kube-vip ignores the Service, unless another client set an address": (
-        service(),
-        ServiceFields(annotations=SUPPRESSED),
-    ),
+
+def desired(**fields: Any) -> Desired:
+    return Desired(NotManaged(), **fields)
+
+
+PATCHES: dict[str, tuple[Service, Desired]] = {
+    "one annotation of two": (service(annotations={"a": "1"}), desired(annotations={"a": "1", "b": ""})),
+    "removed annotation": (service(annotations={"a": "1"}), desired(annotations={"a": None, "b": None})),
+    "removed label": (service(labels={"a": "1"}), desired(labels={"a": None, "b": None, "c": "2"})),
+    "kube-vip ignores the Service, unless another client set an address": (service(), desired(annotations=SUPPRESSED)),
     "kube-vip ignores the Service already": (
         service(annotations=SUPPRESSED),
-        ServiceFields(annotations={**SUPPRESSED, "a": "1"}),
+        desired(annotations={**SUPPRESSED, "a": "1"}),
     ),
-    "an annotation, unless the Service changed": (
-        service(),
-        ServiceFields(annotations={"a": "1"}, requires_version=True),
-    ),
-    "removed status, unless the Service changed": (served(), ServiceFields(ingress=(), requires_version=True)),
-    "condition alone, whether the Service changed or not": (
-        service(),
-        ServiceFields(condition=ConditionChange(READY), requires_version=True),
-    ),
+    "an annotation, unless the Service changed": (service(), desired(annotations={"a": "1"}, requires_version=True)),
+    "removed status, unless the Service changed": (served(), desired(ingress=(), requires_version=True)),
     "no difference, unless the Service changed": (
         service(annotations={"a": "1"}),
-        ServiceFields(annotations={"a": "1"}, requires_version=True),
+        desired(annotations={"a": "1"}, requires_version=True),
     ),
-    "kube-vip must not ignore a withdrawal": (served(), ServiceFields(annotations={KUBE_VIP_ADDRESSES: ""})),
+    "kube-vip must not ignore a withdrawal": (served(), desired(annotations={KUBE_VIP_ADDRESSES: ""})),
     "finalizer next to others, unless they changed": (
         service(finalizers=["x/y"]),
-        ServiceFields(finalizer=Finalizer.ADD),
+        desired(finalizer=Finalizer.ADD),
     ),
-    "finalizer that is present": (service(ours=True), ServiceFields(finalizer=Finalizer.ADD)),
-    "finalizer that is kept": (service(), ServiceFields()),
-    "removed finalizer": (service(finalizers=["x/y"], ours=True), ServiceFields(finalizer=Finalizer.REMOVE)),
-    "removed finalizer that is absent": (service(finalizers=["x/y"]), ServiceFields(finalizer=Finalizer.REMOVE)),
+    "finalizer that is present": (service(ours=True), desired(finalizer=Finalizer.ADD)),
+    "finalizer that is kept": (service(), desired()),
+    "removed finalizer": (service(finalizers=["x/y"], ours=True), desired(finalizer=Finalizer.REMOVE)),
+    "removed finalizer that is absent": (service(finalizers=["x/y"]), desired(finalizer=Finalizer.REMOVE)),
     "status with all ports in order": (
         service(ports=PORTS),
-        ServiceFields(ingress=virtual_ip_ingress(ADDRESS, service(ports=PORTS))),
+        desired(ingress=virtual_ip_ingress(ADDRESS, service(ports=PORTS))),
     ),
-    "removed status": (served(), ServiceFields(ingress=())),
-    "removed status that is absent": (service(), ServiceFields(ingress=())),
-    "first condition": (service(), ServiceFields(condition=ConditionChange(READY))),
-    "another message keeps the time": (served(), ServiceFields(condition=ConditionChange(replace(READY, message="x")))),
-    "another status": (served(), ServiceFields(condition=ConditionChange(FAILED))),
-    "removed condition": (served(), ServiceFields(condition=ConditionChange(None))),
-    "removed condition that is absent": (service(), ServiceFields(condition=ConditionChange(None))),
-    "everything in one patch": (
-        service(),
-        ServiceFields(
-            {"a": "1"},
-            {"b": "2"},
+    "removed status": (served(), desired(ingress=())),
+    "removed status that is absent": (service(), desired(ingress=())),
+}
+WITH_CONDITION: dict[str, tuple[Service, Desired, ServiceCondition | None]] = {
+    "no difference": (
+        served(),
+        desired(
+            annotations={KUBE_VIP_ADDRESSES: ADDRESS},
             finalizer=Finalizer.ADD,
             ingress=virtual_ip_ingress(ADDRESS, service()),
-            condition=ConditionChange(READY),
         ),
+        READY,
+    ),
+    "condition alone, whether the Service changed or not": (service(), desired(requires_version=True), READY),
+    "first condition": (service(), desired(), READY),
+    "another message keeps the time": (served(), desired(), replace(READY, message="x")),
+    "another status": (served(), desired(), FAILED),
+    "removed condition": (served(), desired(), None),
+    "removed condition that is absent": (service(), desired(), None),
+    "everything in one patch": (
+        service(),
+        desired(
+            annotations={"a": "1"},
+            labels={"b": "2"},
+            finalizer=Finalizer.ADD,
+            ingress=virtual_ip_ingress(ADDRESS, service()),
+        ),
+        READY,
     ),
 }
 
 
 def test_patch() -> None:
-    rows = {name: text_of(service_patch(before, fields)) for name, (before, fields) in PATCHES.items()}
-    assert differing("patches", rows) == []
+    patches = {name: service_patch(before, wanted) for name, (before, wanted) in PATCHES.items()}
+    for name, (before, wanted, condition) in WITH_CONDITION.items():
+        patches[name] = with_condition(service_patch(before, wanted), before, condition)
+    assert differing("patches", {name: text_of(patch) for name, patch in patches.items()}) == []
 
 
 STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
@@ -117,8 +118,8 @@ STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
 
 @pytest.mark.parametrize(("ingress", "is_equal"), STATUSES.values(), ids=STATUSES.keys())
 def test_status_is_written_if_it_differs(ingress: list[dict[str, Any]], *, is_equal: bool) -> None:
-    fields = ServiceFields(ingress=virtual_ip_ingress(ADDRESS, service()))
-    assert (service_patch(service(status={"ingress": ingress}), fields) == {}) is is_equal
+    wanted = desired(ingress=virtual_ip_ingress(ADDRESS, service()))
+    assert (service_patch(service(status={"ingress": ingress}), wanted) == {}) is is_equal
 
 
 SENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
