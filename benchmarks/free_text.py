@@ -13,6 +13,7 @@ import msgspec
 
 from benchmarks.table import Row
 from harvester_ccm import names
+from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.commands.runner import sanitize_document
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.errors import error_from_response, normalized_message
@@ -25,9 +26,10 @@ from harvester_ccm.plan.service.allocation.deletion import deletion_write
 from harvester_ccm.plan.service.allocation.pending import pending_warning
 from harvester_ccm.plan.service.allocation.state import is_in_progress, read_allocation
 from harvester_ccm.plan.service.announcing.seen import read_seen
-from harvester_ccm.plan.service.messages import Target, backends_warning, failure_event, harvester_unavailable
+from harvester_ccm.plan.service.messages import backends_warning, failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership.owner import candidate_of
 from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.snapshot import observe
 from harvester_ccm.redaction import cut, redact, redact_text, sanitize
 
 LONG: Final = 256 * 1024
@@ -56,6 +58,7 @@ _VALUES: Final = ("default/", "/", ",", "10.0.0.1,", "0", "80", "\u0663", " ", '
 
 _NODE_SETTINGS: Final = build_settings(parse_command_line(["--cloud-config=/x"]), {}, offline=True).nodes
 _CLUSTER: Final = ClusterIdentity(name="demo", namespace="vms", uid="uid")
+_EMPTY: Final = ClusterStore(_CLUSTER, {})
 
 
 class _NoVirtualIPs:
@@ -142,7 +145,7 @@ READERS: Final = (
     Reader("Forbidden.namespace", lambda text: harvester_unavailable(_error_of(text)), _OF_SERVERS),
     Reader(
         "failure_event",
-        lambda text: failure_event(_error_of(text), 20, _service({}), Target("lb", _CLUSTER)),
+        lambda text: failure_event(_error_of(text), 20, observe(_EMPTY, _service({}), _CLUSTER)),
         _OF_SERVERS,
     ),
     Reader("pending_warning", lambda text: pending_warning(read_allocation(_load_balancer(text))), _OF_HARVESTER),

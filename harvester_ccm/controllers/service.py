@@ -45,9 +45,8 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
 )
 from harvester_ccm.plan.service.load_balancer.refused import Listeners, Ports, port_of, refused_by
-from harvester_ccm.plan.service.messages import Target, failure_event, write_reverted
+from harvester_ccm.plan.service.messages import failure_event, write_reverted
 from harvester_ccm.plan.service.ownership.claims import claim_events, shows_address_of_others
-from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
@@ -313,13 +312,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         """
         service = snapshot.service
         failures = self.queue.failures(service.metadata.key) + 1
-        event = failure_event(
-            error,
-            failures,
-            service,
-            _target_of(snapshot),
-            in_guest=isinstance(write, PatchService),
-        )
+        event = failure_event(error, failures, snapshot, in_guest=isinstance(write, PatchService))
         if event is None:
             return None
         self.emit(service, event)
@@ -352,14 +345,6 @@ def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:
     request = snapshot.request
     log.warning("requested address not permitted", service=snapshot.service.metadata.key, error=str(error))
     snapshot.remembered.refused_seed = RefusedSeed(request.ip_pool, request.address, str(error))
-
-
-def _target_of(snapshot: ServiceSnapshot) -> Target:
-    """Return what the Service has in Harvester; its load balancer may not exist yet."""
-    present = snapshot.match.load_balancer
-    name = snapshot.match.expected_name if present is None else present.metadata.name
-    vm = snapshot.backends[0] if snapshot.backends else "NAME"
-    return Target(kubectl_arguments(snapshot.cluster.namespace, name), snapshot.cluster, vm)
 
 
 def _is_missing_in_harvester(write: Write) -> bool:

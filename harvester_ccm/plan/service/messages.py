@@ -17,6 +17,8 @@ from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import IP_POOLS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NODE_DRIVER, SERVICE_FINALIZER, VM_CLUSTER, VM_CREATOR, Reason
 from harvester_ccm.plan.service.load_balancer.refused import SAME_NUMBER, SAME_NUMBER_REMEDY
+from harvester_ccm.plan.service.ownership.owner import kubectl_arguments
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.remedies import GUEST_WEBHOOK_AWAY, problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
@@ -211,18 +213,8 @@ def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
     return EventMessage("Warning", Reason.HARVESTER_MISMATCH, cause, remedy)
 
 
-class Target(Struct, frozen=True):
-    """What a write concerns in Harvester, for commands."""
-
-    load_balancer: str
-    """Arguments of kubectl that name it."""
-    cluster: ClusterIdentity
-    vm: str = "NAME"
-    """A VM of the cluster, if one is known."""
-
-
 def failure_event(
-    error: errors.KubeError, failures: int, service: Service, target: Target, *, in_guest: bool = False
+    error: errors.KubeError, failures: int, snapshot: ServiceSnapshot, *, in_guest: bool = False
 ) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
@@ -232,25 +224,28 @@ def failure_event(
     away = isinstance(error, errors.Forbidden | errors.WebhookFailed)
     rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if isinstance(error, errors.Conflict):
-        event = _lasting_conflict(error, service, target.load_balancer, in_guest=in_guest)
+        event = _lasting_conflict(error, snapshot, in_guest=in_guest)
         return event if failures >= LASTING_CONFLICT else None
     if in_guest:
         return _patch_rejected(error) if (rejected or away) and failures >= REPORTED_FAILURES else None
     if rejected:
-        return _rejected(error, target)
+        return _rejected(error, snapshot)
     at_once = away or isinstance(error, errors.Unauthorized | errors.NoResponse)
-    return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
+    return harvester_unavailable(error, snapshot.service) if at_once or failures >= REPORTED_FAILURES else None
 
 
-def _lasting_conflict(error: errors.KubeError, service: Service, load_balancer: str, *, in_guest: bool) -> EventMessage:
+def _lasting_conflict(error: errors.KubeError, snapshot: ServiceSnapshot, *, in_guest: bool) -> EventMessage:
     """Return the Warning for an object that another client changes before each write."""
-    meta = service.metadata
+    meta = snapshot.service.metadata
     place = "this Service"
     target = f"service -n {meta.namespace} {meta.name}"
     remedy = "Find the client in the managed fields, and stop it"
     if not in_guest:
         place = "the load balancer of this Service in Harvester"
-        target = load_balancer
+        # A creation that got no response conflicts with a load balancer that the cache lacks.
+        present = snapshot.match.load_balancer
+        name = snapshot.match.expected_name if present is None else present.metadata.name
+        target = kubectl_arguments(snapshot.cluster.namespace, name)
         remedy = "With the kubeconfig of Harvester, find the client in the managed fields, and stop it"
     cause = f"Another client has changed {place} at every attempt for a minute; the controller retries"
     command = f"kubectl get {target} -o yaml --show-managed-fields"
@@ -270,11 +265,12 @@ def write_reverted(fields: Sequence[str], *, in_guest: bool) -> EventMessage:
     )
 
 
-def _rejected(error: errors.KubeError, target: Target) -> EventMessage:
+def _rejected(error: errors.KubeError, snapshot: ServiceSnapshot) -> EventMessage:
     """Return the Warning for a load balancer that Harvester's webhook or schema rejects."""
     cause = "Harvester rejected the load balancer"
     answer = f"Harvester: {error}"
-    remedy = remedy_of_rejection(str(error), target.cluster, target.vm)
+    vm = snapshot.backends[0] if snapshot.backends else "NAME"
+    remedy = remedy_of_rejection(str(error), snapshot.cluster, vm)
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy.text, remedy.command, answer=answer)
 
 

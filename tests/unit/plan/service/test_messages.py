@@ -30,7 +30,6 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.names import VM_NAME, Reason
 from harvester_ccm.plan.service.messages import (
     Remedy,
-    Target,
     backends_warning,
     failure_event,
     harvester_mismatch,
@@ -46,10 +45,10 @@ from tests.support.memory_server import refused
 from tests.support.node_objects import instance
 from tests.unit.plan.service.outcomes import differing
 from tests.unit.plan.service.snapshots import BACKENDS as BACKEND_VMS
-from tests.unit.plan.service.snapshots import HOSTED, messages, plan
+from tests.unit.plan.service.snapshots import HOSTED, messages, plan, snapshot_of
 
-BALANCER: Final = "-n vms loadbalancers.loadbalancer.harvesterhci.io demo-default-web-1"
-TARGET: Final = Target(BALANCER, CLUSTER)
+SNAPSHOT: Final = snapshot_of(service(), backends=())
+BALANCER: Final = f"-n vms loadbalancers.loadbalancer.harvesterhci.io {SNAPSHOT.match.expected_name}"
 WEBHOOK = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
 CREATE = "Internal error occurred: create loadbalancer vms/web failed: "
 UPDATE = "Internal error occurred: update loadbalancer vms/web failed: "
@@ -85,7 +84,7 @@ REJECTIONS: dict[str, KubeError] = {
 def test_rejection_is_reported_at_once_with_a_remedy() -> None:
     rows: dict[str, str] = {}
     for name, error in REJECTIONS.items():
-        event = failure_event(error, 1, service(), TARGET)
+        event = failure_event(error, 1, SNAPSHOT)
         assert event is not None
         assert event.prose.endswith(f"Harvester: {error}")
         assert "  " not in event.message
@@ -130,16 +129,16 @@ FAILURES: dict[str, KubeError] = {
 def test_other_errors_are_reported_as_harvester_unavailable() -> None:
     rows: dict[str, str] = {}
     for name, error in FAILURES.items():
-        event = failure_event(error, 2, service(), TARGET)
+        event = failure_event(error, 2, SNAPSHOT)
         assert event == harvester_unavailable(error)
-        is_at_once = failure_event(error, 1, service(), TARGET) is not None
+        is_at_once = failure_event(error, 1, SNAPSHOT) is not None
         rows[name] = f"{'at once, ' if is_at_once else ''}{event.type} {event.reason}: {event.message}"
     assert differing("failures", rows) == []
 
 
 def test_write_without_response_names_the_webhook() -> None:
     error = NoResponse("https://harvester: no answer within 35 s (POST /x)")
-    event = failure_event(error, 1, service(), TARGET)
+    event = failure_event(error, 1, SNAPSHOT)
     assert event is not None
     assert "harvester-load-balancer-webhook" in event.message
     assert "not answered yet" in harvester_unavailable(None).message
@@ -203,8 +202,8 @@ CONFLICT: Final = refused(409, "Conflict", "the object has been modified")
 
 @pytest.mark.parametrize("in_guest", [False, True])
 def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
-    assert failure_event(CONFLICT, 12, service(), TARGET, in_guest=in_guest) is None
-    event = failure_event(CONFLICT, 13, service(), TARGET, in_guest=in_guest)
+    assert failure_event(CONFLICT, 12, SNAPSHOT, in_guest=in_guest) is None
+    event = failure_event(CONFLICT, 13, SNAPSHOT, in_guest=in_guest)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
     place = "this Service" if in_guest else "the load balancer of this Service in Harvester"
@@ -227,8 +226,8 @@ REFUSED_PATCHES: dict[str, KubeError] = {
 def test_refused_patch_of_a_service_says_what_it_holds_up() -> None:
     rows: dict[str, str] = {}
     for name, error in REFUSED_PATCHES.items():
-        assert failure_event(error, 1, service(), TARGET, in_guest=True) is None
-        event = failure_event(error, 2, service(), TARGET, in_guest=True)
+        assert failure_event(error, 1, SNAPSHOT, in_guest=True) is None
+        event = failure_event(error, 2, SNAPSHOT, in_guest=True)
         assert event is not None
         rows[name] = f"{event.type} {event.reason}: {event.message}"
     assert differing("refused_patches", rows) == []
@@ -236,7 +235,7 @@ def test_refused_patch_of_a_service_says_what_it_holds_up() -> None:
 
 @pytest.mark.parametrize("error", [ServerError(answer(503)), Unreachable("no route"), Unauthorized(answer(401))])
 def test_outage_of_the_guest_cluster_is_no_event_of_a_service(error: KubeError) -> None:
-    assert failure_event(error, 99, service(), TARGET, in_guest=True) is None
+    assert failure_event(error, 99, SNAPSHOT, in_guest=True) is None
 
 
 RELEASES: dict[str, tuple[Service | None, KubeError, bool]] = {
@@ -283,7 +282,7 @@ LABEL_VM: Final = (
 
 
 def test_harvester_1_8_0_is_answered_with_the_command_of_the_pages() -> None:
-    event = failure_event(denied(GUEST + "it has no running vm"), 1, service(), replace(TARGET, vm="vm-1"))
+    event = failure_event(denied(GUEST + "it has no running vm"), 1, replace(SNAPSHOT, backends=("vm-1", "vm-2")))
     assert event is not None
     assert event.command == LABEL_VM.format(namespace="vms", vm="vm-1", cluster="demo")
     remedy = remedy_of_rejection("it has no running vm", CLUSTER)
