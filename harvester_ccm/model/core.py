@@ -96,6 +96,11 @@ class Service(Object, frozen=True, kw_only=True):
         return tuple(entry.ip for entry in self.status.load_balancer.ingress if entry.ip)
 
     @property
+    def has_finalizer(self) -> bool:
+        """Whether the finalizer of this controller is on it; others have the same, and tenants can write it."""
+        return self.metadata.has_finalizer(SERVICE_FINALIZER)
+
+    @property
     def ready_condition(self) -> ServiceCondition | None:
         """The condition ``LoadBalancerReady``, which this controller sets; None while none exists."""
         for condition in self.status.conditions:

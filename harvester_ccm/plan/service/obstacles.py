@@ -24,7 +24,7 @@ def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
 def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
     """Wait while Harvester's load balancers or VMs cannot be read. Only a new Service is kept from kube-vip."""
     service = snapshot.service
-    wish = LEAVE if snapshot.has_finalizer else HOLD
+    wish = LEAVE if service.has_finalizer else HOLD
     waits_for_vms = snapshot.harvester_known and not snapshot.is_leaving
     if was_served(service) and not snapshot.is_leaving:
         # For Services that have what they need, health checks and metrics report the outage.

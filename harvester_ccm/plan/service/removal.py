@@ -76,13 +76,13 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
     """Return the last state: a Service that stays loses everything of this controller and nothing of others."""
     service = snapshot.service
     # Another client may have removed the finalizer; only this controller writes the record and the condition.
-    was_managed = snapshot.has_finalizer or snapshot.record is not None or service.ready_condition is not None
+    was_managed = service.has_finalizer or snapshot.record is not None or service.ready_condition is not None
     desired = Desired(
         NotManaged(),
         finalizer=Finalizer.REMOVE,
         ingress=() if was_managed and _has_our_status(snapshot) else None,
     )
-    if snapshot.has_finalizer:
+    if service.has_finalizer:
         desired = desired.with_events(_left_under_other_name(snapshot) or _DELETED)
     if service.metadata.deleting:
         return desired

@@ -202,7 +202,7 @@ def requested_addresses(service: Service, seen: Seen) -> dict[str, str]:
     any other one and on a copy of that, which has the finalizer or a record.
     """
     annotation = service.metadata.annotation
-    is_handled = service.metadata.has_finalizer(names.SERVICE_FINALIZER) or annotation(names.ANNOUNCED_AS) is not None
+    is_handled = service.has_finalizer or annotation(names.ANNOUNCED_AS) is not None
     annotated_by_user = "" if is_handled else seen.address_annotation or ""
     return {
         ADDRESS_FIELD: seen.specified,

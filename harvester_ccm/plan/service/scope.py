@@ -15,7 +15,6 @@ from harvester_ccm.names import (
     FOREIGN_LABEL,
     LOAD_BALANCER_CLASS,
     PRIMARY_SERVICE_LABEL,
-    SERVICE_FINALIZER,
     Reason,
 )
 from harvester_ccm.plan.service.announcing.record import read_record
@@ -62,7 +61,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: b
     finalizer is removed if kube-vip still waits on it for this controller.
     """
     # A Service is owned if this controller has handled it. Tenants can write each of these marks.
-    has_own_mark = has_finalizer(service) and (was_secondary(service) or _has_own_fields(service))
+    has_own_mark = service.has_finalizer and (was_secondary(service) or _has_own_fields(service))
     is_owned = has_load_balancer or has_own_mark
     ended = _no_request_reason(service)
     others = _other_controller_reason(service, cluster, is_owned=is_owned)
@@ -74,7 +73,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, has_load_balancer: b
 
 
 def _is_to_be_removed(service: Service, *, ended: bool, is_ours: bool) -> bool:
-    if has_finalizer(service):
+    if service.has_finalizer:
         return is_ours and (ended or has_other_class(service))
     # Another client may have removed the finalizer.
     is_left_behind = _has_own_fields(service) or read_seen(service).is_held
@@ -149,7 +148,7 @@ def _foreign_mark(service: Service) -> str:
     label, value = FOREIGN_LABEL
     if service.metadata.label(label) == value:
         return f"label {label}"
-    if has_finalizer(service):
+    if service.has_finalizer:
         # It was served when the annotation was added. kube-vip-cloud-provider has the same finalizer: its label counts.
         return ""
     annotations = service.metadata.annotations or {}
@@ -174,14 +173,9 @@ def is_handled(service: Service, cluster: ClusterIdentity) -> bool:
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be managed, whatever load balancers exist; ``scope_of`` decides."""
-    if service.ready_condition is not None or has_finalizer(service):
+    if service.ready_condition is not None or service.has_finalizer:
         return True
     return scope_of(service, cluster, has_load_balancer=True).is_managed
-
-
-def has_finalizer(service: Service) -> bool:
-    """Return whether a Service has this controller's finalizer; others have the same, and tenants can write it."""
-    return service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
 def has_other_class(service: Service) -> bool:
@@ -191,7 +185,7 @@ def has_other_class(service: Service) -> bool:
 
 def was_served(service: Service) -> bool:
     """Return whether this controller or the Go provider served the Service: it has an address and the finalizer."""
-    return bool(service.addresses) and has_finalizer(service)
+    return bool(service.addresses) and service.has_finalizer
 
 
 def was_secondary(service: Service) -> bool:

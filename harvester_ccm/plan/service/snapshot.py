@@ -19,7 +19,6 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
-    SERVICE_FINALIZER,
     VM_NAME,
 )
 from harvester_ccm.netip import address_in
@@ -193,11 +192,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def is_leaving(self) -> bool:
         """Whether the Service is removed from Harvester."""
         return self.scope.role is Role.REMOVE
-
-    @property
-    def has_finalizer(self) -> bool:
-        """Whether this controller has put its finalizer on the Service."""
-        return self.service.metadata.has_finalizer(SERVICE_FINALIZER)
 
     @property
     def load_balancer(self) -> LoadBalancer:

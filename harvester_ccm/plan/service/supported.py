@@ -18,7 +18,7 @@ def unsupported_reason(service: Service, *, is_vm: bool) -> EventMessage | None:
             "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies has no IPv4",
             "Set spec.ipFamilyPolicy to PreferDualStack if the cluster has both, or create the Service again with IPv4",
         )
-    is_unserved = not service.addresses and not service.metadata.has_finalizer(names.SERVICE_FINALIZER)
+    is_unserved = not service.addresses and not service.has_finalizer
     if is_unserved and spec.ip_family_policy == "RequireDualStack":
         return _unsupported(
             "Harvester's load balancers have one IPv4 address, and spec.ipFamilyPolicy of this Service, "

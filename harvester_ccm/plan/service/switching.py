@@ -83,7 +83,7 @@ def _dry_run(snapshot: ServiceSnapshot, *, is_prepared: bool) -> Document | None
     A Service that is withdrawn already has no address to keep: a VM load balancer needs no second dry run.
     """
     is_vm = snapshot.request.workload_type is WorkloadType.VM
-    is_withdrawn = is_prepared and snapshot.has_finalizer and is_switch_started(snapshot)
+    is_withdrawn = is_prepared and snapshot.service.has_finalizer and is_switch_started(snapshot)
     return None if is_vm and is_withdrawn else next_body(snapshot, is_vm=is_vm)
 
 

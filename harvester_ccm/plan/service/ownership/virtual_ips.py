@@ -11,7 +11,7 @@ from msgspec import Struct
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS
 from harvester_ccm.plan.service.announcing.record import read_record
 from harvester_ccm.plan.service.scope import is_in_scope
 
@@ -61,7 +61,7 @@ def virtual_ips_of_service(service: Service) -> set[str]:
     The record shows what this controller has published, and the status that kube-vip has taken it over: a tenant can
     write the record of a Service, but not its status. A lease does not count.
     """
-    if service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
+    if service.spec.type != "LoadBalancer" or not service.has_finalizer:
         return set()
     record = read_record(service)
     if record is None or not record.is_published or record.address not in service.addresses:

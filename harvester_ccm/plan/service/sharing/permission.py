@@ -139,10 +139,9 @@ def managed_secondaries(snapshot: ServiceSnapshot) -> list[Service]:
 
 def _uses_address(secondary: Service, held: Set[str]) -> bool:
     """Return whether a managed Service has one of the addresses."""
-    meta = secondary.metadata
     # A Service that is being removed has the finalizer until its address is withdrawn.
-    is_requested = secondary.spec.type == "LoadBalancer" and not meta.deleting
-    if not (is_requested or meta.has_finalizer(names.SERVICE_FINALIZER)):
+    is_requested = secondary.spec.type == "LoadBalancer" and not secondary.metadata.deleting
+    if not (is_requested or secondary.has_finalizer):
         return False
     addresses = {*secondary.addresses}
     if secondary.ready_condition is not None or not has_other_class(secondary):

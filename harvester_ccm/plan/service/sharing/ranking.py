@@ -194,7 +194,7 @@ def _read_by_others(service: Service, cluster: ClusterIdentity) -> tuple[object,
     """Return everything that the plans of its primary and of its secondaries read of a Service."""
     meta = service.metadata
     seen = read_seen(service)
-    state = (meta.uid, meta.creation_timestamp, meta.deleting, meta.has_finalizer(names.SERVICE_FINALIZER))
+    state = (meta.uid, meta.creation_timestamp, meta.deleting, service.has_finalizer)
     scope = (is_in_scope(service, cluster), is_handled(service, cluster), service.ready_condition is None)
     shared = (primary_reference(service), meta.label(names.PRIMARY_SERVICE_LABEL), service.addresses)
     network = meta.annotation(names.NETWORK)
