@@ -96,4 +96,4 @@ def test_review_that_a_server_refuses_grants_no_pool(problem: KubeError, *, are_
     """As for the controller: an error that comes again is an answer."""
     rights = rights_in(problem)
     assert rights.are_known is are_known
-    assert not rights.exist
+    assert not rights.permit("lan")

@@ -49,4 +49,4 @@ async def test_review_that_is_refused_again_and_again_means_no_rights() -> None:
     world = World(refusal())
     async with running(world.pools.run()):
         await until(lambda: world.caches.pool_rights.are_known, 180)
-        assert not world.caches.pool_rights.exist
+        assert not world.caches.pool_rights.permit("lan")

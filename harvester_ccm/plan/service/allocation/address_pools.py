@@ -35,11 +35,6 @@ class PoolRights(Struct, frozen=True):
         """Return whether addresses of a pool can be requested."""
         return bool(pool) and (self.are_all or pool in self.names)
 
-    @property
-    def exist(self) -> bool:
-        """Whether addresses of any pool can be requested."""
-        return self.are_all or bool(self.names)
-
 
 def rights_of(rules: Iterable[ResourceRule]) -> PoolRights:
     """Return the pools that the rules of a credential permit to read and to patch."""

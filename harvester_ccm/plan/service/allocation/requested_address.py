@@ -19,7 +19,6 @@ from harvester_ccm.model.harvester import IPPool
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.allocation.address_pools import (
     GRANT,
-    PoolRights,
     can_allocate,
     ranges_text,
 )
@@ -67,7 +66,7 @@ def answer_to_request(snapshot: ServiceSnapshot) -> RequestAnswer:
         # A Service that had an address gets that one again.
         return _CREATE
     if request.ipam is not Ipam.POOL or not request.ip_pool:
-        return RequestAnswer(RequestStep.CREATE, _cannot_be_requested(request, rights))
+        return _CREATE
     if not rights.are_known:
         return RequestAnswer(RequestStep.AWAIT_RIGHTS)
     if not rights.permit(request.ip_pool):
@@ -169,22 +168,6 @@ def _refused(request: Request, answer: str) -> EventMessage:
         place=_place(request),
         answer=f"Harvester: {answer}",
     )
-
-
-def _cannot_be_requested(request: Request, rights: PoolRights) -> EventMessage | None:
-    """Return the Warning that a request names no pool, or None if no address can be requested anyway."""
-    if not rights.exist:
-        return None
-    cause = f"requests address {request.address}, but names no IP pool. The Service gets any address"
-    pools = abbreviate(sorted(rights.names)) if rights.names else "its IP pool"
-    remedy = f"Create the Service again with the pool in annotation {names.IP_POOL} ({pools})"
-    if request.ipam is not Ipam.POOL:
-        cause = f"requests address {request.address}, and annotation {names.IPAM} one from DHCP, which it gets"
-        remedy = (
-            f"Remove one of them. Only an address of an IP pool can be requested: its name is in annotation "
-            f"{names.IP_POOL} ({pools})"
-        )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, cause, remedy, place=_place(request))
 
 
 def _place(request: Request) -> str:

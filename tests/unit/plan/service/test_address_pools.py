@@ -94,6 +94,5 @@ def test_rights_of_a_credential(rules: list[ResourceRule], expected: PoolRights)
 
 def test_rights() -> None:
     rights = PoolRights(frozenset({"lan"}))
-    assert (rights.permit("lan"), rights.permit("dmz"), rights.exist) == (True, False, True)
+    assert (rights.permit("lan"), rights.permit("dmz")) == (True, False)
     assert (PoolRights(are_all=True).permit("dmz"), PoolRights(are_all=True).permit("")) == (True, False)
-    assert not PoolRights().exist

@@ -14,6 +14,7 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
+    Reason,
 )
 from harvester_ccm.plan.service.allocation.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation.requested_address import RequestStep, answer_to_request
@@ -233,10 +234,12 @@ def test_refused_request_is_explained_and_another_address_allocated() -> None:
     assert short_write(plan_service(snapshot).write) == SEED
 
 
-def test_request_with_dhcp_is_explained() -> None:
-    requested = service(ours=True, spec=FIELD, annotations={**SUPPRESSED, IPAM: "dhcp"})
-    assert "and annotation cloudprovider.harvesterhci.io/ipam one from DHCP" in warning(requested, pool_rights=RIGHTS)
-    assert messages(plan(requested)) == []
+@pytest.mark.parametrize("annotations", [{IPAM: "dhcp"}, {}], ids=["DHCP", "no pool"])
+def test_request_that_cannot_be_made_is_explained_with_the_address(annotations: dict[str, str]) -> None:
+    requested = service(ours=True, spec=FIELD, annotations={**SUPPRESSED, **annotations})
+    assert messages(plan(requested, pool_rights=RIGHTS)) == []
+    made = plan(requested, marked(ip=ADDRESS, pool="lan"), pool_rights=RIGHTS)
+    assert Reason.ADDRESS_NOT_AS_REQUESTED in {event.reason for event in made.events}
 
 
 def test_condition_stays_while_the_pool_is_read_again() -> None:
