@@ -24,6 +24,7 @@ from harvester_ccm.flags import parse_command_line
 from harvester_ccm.flags.settings import flags_of_cluster
 from harvester_ccm.kube.builtin import LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.documents import Page
 from harvester_ccm.kube.errors import Forbidden, KubeError, NoResponse
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
@@ -89,32 +90,30 @@ async def answer_within(seconds: float, request: Awaitable[T]) -> T | KubeError:
         return NoResponse(f"no answer within {seconds:g} s")
 
 
-class Latency:
-    """The longest response time of each cluster, as the observer of their clients."""
+class TimedClient(ApiClient):
+    """A client that notes how long its server takes."""
 
-    def __init__(self) -> None:
-        self._longest: dict[str, float] = {}
+    def __init__(self, credentials: Credentials, *, cluster: str) -> None:
+        super().__init__(credentials, cluster=cluster, observer=self.note, timeout=REQUEST_SECONDS)
+        self.seconds = 0.0
+        """The longest response time; 0 before the first response."""
 
-    def note(self, cluster: str, method: str, _path: str, status: int, seconds: float) -> None:
+    def note(self, _cluster: str, method: str, _path: str, status: int, seconds: float) -> None:
         """Record a request. One without a response is an error, and a dry run depends on webhooks as well."""
         if status and method == "GET":
-            self._longest[cluster] = max(seconds, self.of(cluster))
+            self.seconds = max(seconds, self.seconds)
 
-    def of(self, cluster: str) -> float:
-        """Return the longest response time in seconds; 0 before the first response."""
-        return self._longest.get(cluster, 0.0)
-
-    def is_slow(self, cluster: str) -> bool:
-        """Return whether a response took unusually long."""
-        return self.of(cluster) >= SLOW_SECONDS
+    @property
+    def is_slow(self) -> bool:
+        """Whether a response took unusually long."""
+        return self.seconds >= SLOW_SECONDS
 
 
 class Connection(Struct, frozen=True):
-    """The clients of both clusters, and how long their servers take."""
+    """The clients of both clusters."""
 
-    guest: ApiClient
-    harvester: ApiClient
-    latency: Latency
+    guest: TimedClient
+    harvester: TimedClient
 
 
 @contextmanager
@@ -139,13 +138,12 @@ async def open_clusters(context: CommandContext) -> AsyncIterator[Connection]:
     Raises CredentialError for Harvester's file, ConfigurationError for that of the guest cluster.
     """
     of_guest, of_harvester = both_credentials(context.settings, context.environment)
-    latency = Latency()
     async with (
-        ApiClient(of_guest, cluster=GUEST, observer=latency.note, timeout=REQUEST_SECONDS) as guest,
-        ApiClient(of_harvester, cluster=HARVESTER, observer=latency.note, timeout=REQUEST_SECONDS) as harvester,
+        TimedClient(of_guest, cluster=GUEST) as guest,
+        TimedClient(of_harvester, cluster=HARVESTER) as harvester,
     ):
         with sign_of_life():
-            yield Connection(guest, harvester, latency)
+            yield Connection(guest, harvester)
 
 
 class ClusterStore(ServiceStore, NodeStore):

@@ -26,11 +26,10 @@ from harvester_ccm.commands.clusters import (
     GUEST,
     GUEST_FIX,
     HARVESTER,
-    REQUEST_SECONDS,
     TITLES,
     ClusterStore,
     Connection,
-    Latency,
+    TimedClient,
     answer_within,
     guest_is_harvester,
     is_harvester,
@@ -148,7 +147,7 @@ class Reached(Struct, frozen=True):
     """A cluster whose server accepts the credential."""
 
     where: str
-    client: ApiClient
+    client: TimedClient
     version: object
     """The response to the first request, or its error."""
     user: str
@@ -168,13 +167,12 @@ async def _preflight(context: CommandContext) -> int:
 async def _check_clusters(context: CommandContext) -> list[Row]:
     """Return the checks: of the flags, of each cluster, and of what both contain if both respond."""
     checks = _name_checks(context.settings) if context.is_named else []
-    latency = Latency()
     with sign_of_life():
         async with AsyncExitStack() as stack:
-            found = await asyncio.gather(*(_reach(where, context, latency, stack) for where in (HARVESTER, GUEST)))
+            found = await asyncio.gather(*(_reach(where, context, stack) for where in (HARVESTER, GUEST)))
             reached = [cluster for _, cluster in found if cluster is not None]
-            of_servers = [_check_server(cluster, context.settings, latency) for cluster in reached]
-            *results, of_content = await asyncio.gather(*of_servers, _check_content(context, latency, reached))
+            of_servers = [_check_server(cluster, context.settings) for cluster in reached]
+            *results, of_content = await asyncio.gather(*of_servers, _check_content(context, reached))
     by_cluster = {cluster.where: result for cluster, result in zip(reached, results, strict=True)}
     for where, (of_kubeconfig, _) in zip((HARVESTER, GUEST), found, strict=True):
         checks += [*of_kubeconfig, *by_cluster.get(where, ())]
@@ -189,13 +187,13 @@ def _name_checks(settings: Settings) -> list[Row]:
     return checks or [Row("flags", NAME_CHECK, Result.OK, f"{settings.harvester.cluster_name!r}")]
 
 
-async def _check_content(context: CommandContext, latency: Latency, reached: Sequence[Reached]) -> list[Row]:
+async def _check_content(context: CommandContext, reached: Sequence[Reached]) -> list[Row]:
     """Return the rows of what both clusters contain: what is a problem or a hint of ``status``."""
     clients = {cluster.where: cluster.client for cluster in reached}
     if len(clients) < len(TITLES):
         return []
     try:
-        found = await survey(context, Connection(clients[GUEST], clients[HARVESTER], latency))
+        found = await survey(context, Connection(clients[GUEST], clients[HARVESTER]))
     except ConfigurationError as error:
         return [Row("flags", NAME_CHECK, Result.FAILED, problem) for problem in error.problems]
     except errors.KubeError as error:
@@ -246,9 +244,7 @@ def _check_leader(settings: Settings, found: Survey) -> Finding:
     return Result.OK, "no replica leads; before an installation, that is right", ""
 
 
-async def _reach(
-    where: str, context: CommandContext, latency: Latency, stack: AsyncExitStack
-) -> tuple[list[Row], Reached | None]:
+async def _reach(where: str, context: CommandContext, stack: AsyncExitStack) -> tuple[list[Row], Reached | None]:
     """Return the checks of a kubeconfig, and the cluster if its server accepts the credential.
 
     ``stack`` closes the client.
@@ -258,9 +254,7 @@ async def _reach(
     except errors.CredentialError as error:
         return [Row(where, _FILES[where], Result.FAILED, str(error), _FIXES[where])], None
     file = Row(where, _FILES[where], *_check_file(credentials, where))
-    client = await stack.enter_async_context(
-        ApiClient(credentials, cluster=where, observer=latency.note, timeout=REQUEST_SECONDS)
-    )
+    client = await stack.enter_async_context(TimedClient(credentials, cluster=where))
     version, who = await asyncio.gather(
         request_or_error(client.read("/version", _decode_version)),
         request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})),
@@ -278,7 +272,7 @@ def _load(where: str, context: CommandContext) -> Credentials:
     return guest_credentials(context.settings.guest, context.environment)
 
 
-async def _check_server(reached: Reached, settings: Settings, latency: Latency) -> list[Row]:
+async def _check_server(reached: Reached, settings: Settings) -> list[Row]:
     """Return the checks of a server: those of the permissions only if it is the right one."""
     where = reached.where
     client = reached.client
@@ -289,7 +283,7 @@ async def _check_server(reached: Reached, settings: Settings, latency: Latency) 
         check_permissions(client, where, settings, reached.user),
     )
     checks = [
-        Row(where, "server", *_check_answer(reached, latency)),
+        Row(where, "server", *_check_answer(reached)),
         Row(where, "TLS", *_check_tls(credentials)),
         credential,
         *of_api[:1],
@@ -318,14 +312,14 @@ async def _check_harvester(client: ApiClient, settings: Settings) -> list[Row]:
     ]
 
 
-def _check_answer(reached: Reached, latency: Latency) -> Finding:
+def _check_answer(reached: Reached) -> Finding:
     version = reached.version
     known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
-    server = reached.client.credentials.server
-    if not latency.is_slow(reached.where):
+    client = reached.client
+    server = client.credentials.server
+    if not client.is_slow:
         return Result.OK, f"{server} answers{known}", ""
-    seconds = latency.of(reached.where)
-    return Result.OK, f"{server} answers ({seconds:.1f} s, slow){known}", SLOW_REMEDIES[reached.where]
+    return Result.OK, f"{server} answers ({client.seconds:.1f} s, slow){known}", SLOW_REMEDIES[reached.where]
 
 
 def _error_of(version: object, who: object) -> errors.KubeError | None:

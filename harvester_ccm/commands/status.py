@@ -22,7 +22,7 @@ from harvester_ccm.commands.clusters import (
     TITLES,
     ClusterStore,
     Connection,
-    Latency,
+    TimedClient,
     guest_is_harvester,
     is_harvester,
     list_clusters,
@@ -168,8 +168,8 @@ def _document(found: Survey, connection: Connection, namespace: str) -> Document
         "namespace": store.cluster.namespace,
         "observed": time_text(store.taken),
         "leader": {"identity": lease.holder_identity or "", "since": lease.acquire_time} if lease else None,
-        "guest": _server(connection.guest, connection.latency),
-        "harvester": {**_server(connection.harvester, connection.latency), "problem": str(error or "")},
+        "guest": _server(connection.guest),
+        "harvester": {**_server(connection.harvester), "problem": str(error or "")},
         "services": _counts(_services(found.services)),
         "nodes": _counts(_nodes(found.nodes)),
         "problems": list(problem_rows(found.problems, is_away=error is not None)),
@@ -211,22 +211,17 @@ def _reports(events: Iterable[RecordedEvent], now: datetime, since: str) -> Iter
         yield name, ObjectStatus(State.NONE, reasons=(StatusReason(event.reason, event.message),))
 
 
-def _server(client: ApiClient, latency: Latency) -> Document:
-    return {
-        "url": client.credentials.server,
-        "seconds": round(latency.of(client.cluster), 3),
-        "slow": latency.is_slow(client.cluster),
-    }
+def _server(client: TimedClient) -> Document:
+    return {"url": client.credentials.server, "seconds": round(client.seconds, 3), "slow": client.is_slow}
 
 
 def _slow_servers(connection: Connection) -> Iterator[str]:
     """Yield a note for each server that responds slowly: everything of this controller takes as long then."""
     for client in (connection.guest, connection.harvester):
-        if connection.latency.is_slow(client.cluster):
-            seconds = connection.latency.of(client.cluster)
+        if client.is_slow:
             title = TITLES[client.cluster]
             yield (
-                f"{title[0].upper()}{title[1:]} responds slowly: a request took {seconds:.1f} s. "
+                f"{title[0].upper()}{title[1:]} responds slowly: a request took {client.seconds:.1f} s. "
                 f"{SLOW_REMEDIES[client.cluster]}"
             )
 

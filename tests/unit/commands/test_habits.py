@@ -1,6 +1,8 @@
 """What operators expect of ``status``: one namespace, all Services, slow servers, and a sign of life."""
 
-from harvester_ccm.commands.clusters import SLOW_SECONDS, Latency
+from harvester_ccm.commands.clusters import SLOW_SECONDS, TimedClient
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.tokens import TokenSource
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
 from tests.unit.commands.test_status import balancer
@@ -19,10 +21,9 @@ def test_namespace_limits_the_services(run: Runner, serve: ClusterServer) -> Non
 
 
 def test_latency_is_that_of_the_slowest_answer_to_a_read() -> None:
-    latency = Latency()
+    client = TimedClient(Credentials("https://127.0.0.1:1", "", None, TokenSource(None)), cluster="harvester")
     for method, status, seconds in (("GET", 200, 1.0), ("GET", 200, 0.5), ("GET", 0, 9.0), ("POST", 201, 9.0)):
-        latency.note("harvester", method, "/", status, seconds)
-    assert (latency.of("harvester"), latency.is_slow("harvester")) == (1.0, False)
-    latency.note("harvester", "GET", "/", 403, SLOW_SECONDS)
-    assert latency.is_slow("harvester")
-    assert not latency.is_slow("guest")
+        client.note("harvester", method, "/", status, seconds)
+    assert (client.seconds, client.is_slow) == (1.0, False)
+    client.note("harvester", "GET", "/", 403, SLOW_SECONDS)
+    assert client.is_slow
