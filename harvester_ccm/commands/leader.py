@@ -140,7 +140,7 @@ async def _missing_permission(guest: ApiClient, settings: Settings, lease: Lease
     """Return that the controller may not write the Lease; empty if it may, or if that is not known."""
     verb = "update" if lease.metadata.resource_version else "create"
     permission = Permission(LEASES, verb, True, NO_LEASE)
-    if await request_or_error(is_granted(guest, GUEST, permission, settings, account.subject)) is False:
+    if await request_or_error(is_granted(guest, permission, settings, account.subject)) is False:
         return f"ServiceAccount {account.name} may not {verb} the Lease: {guest_rbac_hint(LEASES.plural)}. "
     return ""
 

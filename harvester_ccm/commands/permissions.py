@@ -151,12 +151,12 @@ def account_of(guest: ApiClient, *, is_in_pod: bool) -> Account:
 
 
 async def is_granted(
-    client: ApiClient, where: str, permission: Permission, settings: Settings, subject: Mapping[str, object]
+    client: ApiClient, permission: Permission, settings: Settings, subject: Mapping[str, object]
 ) -> bool:
     """Return whether an account has a permission: ``subject`` of ``Account``, or the one who asks if it is empty."""
     namespace, name = permission.name(settings)
     attributes = {
-        "namespace": client.namespace if where == HARVESTER else namespace,
+        "namespace": client.namespace if client.cluster == HARVESTER else namespace,
         "verb": permission.verb,
         "group": permission.resource.group,
         "resource": permission.resource.plural,
@@ -179,7 +179,7 @@ def what_is_missing(missing: Sequence[Permission], grantee: str) -> tuple[str, s
 
 async def missing_in_harvester(client: ApiClient, settings: Settings) -> list[Line]:
     """Return what the account of the cloud-config must be permitted and is not, a line for each kind of object."""
-    missing = await _denied(client, HARVESTER, settings, {})
+    missing = await _denied(client, settings, {})
     return list(_lines(HARVESTER, missing, f"to the account of the cloud-config: {rbac_hint(client.namespace)}"))
 
 
@@ -189,7 +189,7 @@ async def missing_in_guest(client: ApiClient, settings: Settings, account: Accou
     Another account than that of the command is certainly the controller's only if it may write the Lease. What is wrong
     with the Lease is a problem of its own.
     """
-    denied = await _denied(client, GUEST, settings, account.subject)
+    denied = await _denied(client, settings, account.subject)
     missing = [permission for permission in denied if permission.resource is not LEASES]
     may_lead = settings.leader_election.enabled and missing == denied
     if not account.is_own and not may_lead:
@@ -197,11 +197,11 @@ async def missing_in_guest(client: ApiClient, settings: Settings, account: Accou
     return list(_lines(GUEST, missing, f"to ServiceAccount {account.name}: {guest_rbac_hint()}"))
 
 
-async def _denied(client: ApiClient, where: str, settings: Settings, subject: Mapping[str, object]) -> list[Permission]:
+async def _denied(client: ApiClient, settings: Settings, subject: Mapping[str, object]) -> list[Permission]:
     """Return the permissions without which the controller is of no use, and that are denied for sure."""
-    required = [permission for permission in permissions_of(where, settings) if permission.required]
+    required = [permission for permission in permissions_of(client.cluster, settings) if permission.required]
     granted = await asyncio.gather(
-        *(request_or_error(is_granted(client, where, permission, settings, subject)) for permission in required)
+        *(request_or_error(is_granted(client, permission, settings, subject)) for permission in required)
     )
     return [permission for permission, answer in zip(required, granted, strict=True) if answer is False]
 

@@ -109,10 +109,11 @@ class Row(Struct, frozen=True):
     """What to do; empty if nothing has to be done."""
 
 
-async def check_permissions(client: ApiClient, where: str, settings: Settings, user: str) -> list[Row]:
+async def check_permissions(client: ApiClient, settings: Settings, user: str) -> list[Row]:
     """Return a check for each kind of object."""
+    where = client.cluster
     used = permissions_of(where, settings)
-    requests = (is_granted(client, where, permission, settings, {}) for permission in used)
+    requests = (is_granted(client, permission, settings, {}) for permission in used)
     granted = await asyncio.gather(*map(request_or_error, requests))
     who = f"to {user}" if user else "to the user of the kubeconfig"
     of_account = user.split(":")[2] if user.startswith("system:serviceaccount:") else ""
@@ -146,7 +147,6 @@ def _missing(missing: Sequence[Permission], grantee: str) -> Finding:
 class Reached(Struct, frozen=True):
     """A cluster whose server accepts the credential."""
 
-    where: str
     client: TimedClient
     version: object
     """The response to the first request, or its error."""
@@ -173,7 +173,7 @@ async def _check_clusters(context: CommandContext) -> list[Row]:
             reached = [cluster for _, cluster in found if cluster is not None]
             of_servers = [_check_server(cluster, context.settings) for cluster in reached]
             *results, of_content = await asyncio.gather(*of_servers, _check_content(context, reached))
-    by_cluster = {cluster.where: result for cluster, result in zip(reached, results, strict=True)}
+    by_cluster = {cluster.client.cluster: result for cluster, result in zip(reached, results, strict=True)}
     for where, (of_kubeconfig, _) in zip((HARVESTER, GUEST), found, strict=True):
         checks += [*of_kubeconfig, *by_cluster.get(where, ())]
     if any((check.where, check.check) == (GUEST, API_CHECK) for check in checks):
@@ -189,7 +189,7 @@ def _name_checks(settings: Settings) -> list[Row]:
 
 async def _check_content(context: CommandContext, reached: Sequence[Reached]) -> list[Row]:
     """Return the rows of what both clusters contain: what is a problem or a hint of ``status``."""
-    clients = {cluster.where: cluster.client for cluster in reached}
+    clients = {cluster.client.cluster: cluster.client for cluster in reached}
     if len(clients) < len(TITLES):
         return []
     try:
@@ -263,7 +263,7 @@ async def _reach(where: str, context: CommandContext, stack: AsyncExitStack) -> 
     if problem is not None:
         return [file, _unusable(problem, credentials, where)], None
     user = "" if isinstance(who, errors.KubeError) else who.user_info.username
-    return [file], Reached(where, client, version, user)
+    return [file], Reached(client, version, user)
 
 
 def _load(where: str, context: CommandContext) -> Credentials:
@@ -274,13 +274,13 @@ def _load(where: str, context: CommandContext) -> Credentials:
 
 async def _check_server(reached: Reached, settings: Settings) -> list[Row]:
     """Return the checks of a server: those of the permissions only if it is the right one."""
-    where = reached.where
     client = reached.client
+    where = client.cluster
     credentials = client.credentials
     credential = Row(where, "credential", *check_credential(credentials, where, reached.user))
     of_api, permissions = await asyncio.gather(
         _check_harvester(client, settings) if where == HARVESTER else _check_guest(client),
-        check_permissions(client, where, settings, reached.user),
+        check_permissions(client, settings, reached.user),
     )
     checks = [
         Row(where, "server", *_check_answer(reached)),
@@ -319,7 +319,7 @@ def _check_answer(reached: Reached) -> Finding:
     server = client.credentials.server
     if not client.is_slow:
         return Result.OK, f"{server} answers{known}", ""
-    return Result.OK, f"{server} answers ({client.seconds:.1f} s, slow){known}", SLOW_REMEDIES[reached.where]
+    return Result.OK, f"{server} answers ({client.seconds:.1f} s, slow){known}", SLOW_REMEDIES[client.cluster]
 
 
 def _error_of(version: object, who: object) -> errors.KubeError | None:

@@ -147,7 +147,8 @@ class Reviewer:
 
     namespace = "prod"
 
-    def __init__(self, error: KubeError | None = None, *, is_granted: bool = True) -> None:
+    def __init__(self, cluster: str, error: KubeError | None = None, *, is_granted: bool = True) -> None:
+        self.cluster = cluster
         self.reviews: list[dict[str, Any]] = []
         self._error = error
         self._is_granted = is_granted
@@ -161,14 +162,15 @@ class Reviewer:
 
 @pytest.mark.parametrize(("cluster", "namespaces"), [(HARVESTER, {"prod"}), (GUEST, {None, "kube-system"})])
 async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namespaces: set[str | None]) -> None:
-    server = Reviewer()
-    found = await check_permissions(cast("ApiClient", server), cluster, SETTINGS, "me")
+    server = Reviewer(cluster)
+    found = await check_permissions(cast("ApiClient", server), SETTINGS, "me")
     assert {one.result for one in found} == {Result.OK}
     assert {one.get("namespace") for one in server.reviews} == namespaces
     assert len(server.reviews) == len(permissions_of(cluster, SETTINGS))
-    found = await check_permissions(cast("ApiClient", Reviewer(Unreachable("away"))), cluster, SETTINGS, "me")
+    away = cast("ApiClient", Reviewer(cluster, Unreachable("away")))
+    found = await check_permissions(away, SETTINGS, "me")
     assert {(one.result, one.detail) for one in found} == {(Result.FAILED, "unknown: away")}
-    assert await missing_in_harvester(cast("ApiClient", Reviewer(Unreachable("away"))), SETTINGS) == []
+    assert await missing_in_harvester(away, SETTINGS) == []
 
 
 @pytest.mark.parametrize(
@@ -182,8 +184,8 @@ async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namesp
     ],
 )
 async def test_missing_permissions_show_a_context_of_another_namespace(namespace: str, fix: str) -> None:
-    server = cast("ApiClient", Reviewer(is_granted=False))
-    found = await check_permissions(server, HARVESTER, SETTINGS, f"system:serviceaccount:{namespace}:demo")
+    server = cast("ApiClient", Reviewer(HARVESTER, is_granted=False))
+    found = await check_permissions(server, SETTINGS, f"system:serviceaccount:{namespace}:demo")
     assert all(fix in one.fix for one in found)
     results = {one.check: one.result for one in found}
     assert (results["virtualmachines"], results["virtualmachineinstances/guestosinfo"]) == ("failed", "warning")
