@@ -125,8 +125,7 @@ def connection_fault(
 
     ``limit`` is the time limit in seconds. The message contains no part of a request or credential.
     """
-    message = _message_of(error, limit)
-    kind = _class_of(error)
+    kind, message = _fault_of(error, limit)
     if proxy is None:
         return kind, message
     # The proxy alone resolves the name of the server and connects to it.
@@ -140,47 +139,36 @@ def _without_login(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-_OF_PROXY: Final = (
-    aiohttp.ClientProxyConnectionError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.ClientConnectorDNSError,
-    aiohttp.ConnectionTimeoutError,
-)
-"""Errors that are of the proxy, if there is one."""
+_OF_PROXY: Final = (aiohttp.ClientConnectorDNSError, aiohttp.ConnectionTimeoutError)
+"""Errors that are of the server, and of the proxy if there is one."""
 
 
-def _class_of(error: BaseException) -> type[errors.Unreachable]:
-    match error:
-        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError(verify_code=code)):
-            return errors.CertificateNotValid if code in _OUT_OF_TIME else errors.NotTrusted
-        case aiohttp.ClientConnectorDNSError():
-            return errors.HostUnknown
-        case aiohttp.ClientSSLError() | ssl.SSLError():
-            return errors.NotTrusted
-        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
-            return errors.ConnectionRefused
-        case TimeoutError():
-            return errors.TimedOut
-    return errors.Unreachable
-
-
-def _message_of(error: BaseException, limit: float) -> str:
+def _fault_of(error: BaseException, limit: float) -> tuple[type[errors.Unreachable], str]:
+    """Return class and message without the server and the proxy; each class of aiohttp is before its bases."""
+    kind: type[errors.Unreachable]
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=why):
-            return f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
+            is_out_of_time = getattr(why, "verify_code", None) in _OUT_OF_TIME
+            kind = errors.CertificateNotValid if is_out_of_time else errors.NotTrusted
+            return kind, f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
         case aiohttp.ClientConnectorDNSError():
-            return "the host name cannot be resolved"
+            return errors.HostUnknown, "the host name cannot be resolved"
         case aiohttp.ClientProxyConnectionError():
-            return f"connection to it failed: {_reason_of(error.os_error)}"
+            return errors.ProxyFailed, f"connection to it failed: {_reason_of(error.os_error)}"
+        case aiohttp.ClientSSLError():
+            return errors.NotTrusted, f"connection failed: {_reason_of(error.os_error)}"
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return errors.ConnectionRefused, f"connection failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            return f"connection failed: {_reason_of(error.os_error)}"
+            return errors.Unreachable, f"connection failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientHttpProxyError(status=407):
-            return "it wants a user and a password: HTTP status 407"
+            return errors.ProxyFailed, "it wants a user and a password: HTTP status 407"
         case aiohttp.ClientHttpProxyError():
-            return f"it refused the connection: HTTP status {error.status}"
+            return errors.ProxyFailed, f"it refused the connection: HTTP status {error.status}"
         case TimeoutError():
-            return f"no answer within {limit:g} s"
-    return f"connection broken: {error.__class__.__name__}"
+            return errors.TimedOut, f"no answer within {limit:g} s"
+    kind = errors.NotTrusted if isinstance(error, ssl.SSLError) else errors.Unreachable
+    return kind, f"connection broken: {error.__class__.__name__}"
 
 
 def _reason_of(error: OSError) -> str:
