@@ -45,6 +45,8 @@ REQUEST_TIMEOUT: Final = 10.0
 MIB: Final = 1024 * 1024
 ANSWER_LIMIT: Final = 8 * MIB
 """Largest response or line of a watch in bytes; etcd stores objects of up to 1.5 MiB."""
+_TOO_LARGE: Final = f"is larger than {ANSWER_LIMIT // MIB} MiB"
+_FOREIGN: Final = "is not what a Kubernetes API server sends"
 MAX_FAULT: Final = 200
 """Longest description of why an object does not decode, in characters."""
 DECODED_AT_ONCE: Final = 500
@@ -270,7 +272,7 @@ class ApiClient:
                 yield WatchEvent("BOOKMARK", None, "")
                 async for line in _lines(response.content, silence):
                     if len(line) > ANSWER_LIMIT:
-                        raise self._too_large("a line of the watch", str(request))
+                        raise self._unexpected(str(request), f"a line of the watch {_TOO_LARGE}", errors.AnswerTooLarge)
                     yield self._event(resource, line)
         except _NO_RESPONSE as error:
             raise self._unreachable(request, error, self._timeout) from error
@@ -316,7 +318,7 @@ class ApiClient:
                 self._fence.check()
             raise self._unreachable(request, error, limit) from error
         if body is None:
-            raise self._too_large("the answer", str(request))
+            raise self._unexpected(str(request), f"the answer {_TOO_LARGE}", errors.AnswerTooLarge)
         return body
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
@@ -385,19 +387,14 @@ class ApiClient:
         try:
             return decode(body)
         except errors.UNREADABLE as error:
-            raise self._unexpected(request, "the answer") from error
+            raise self._unexpected(request, f"the answer {_FOREIGN}") from error
 
-    def _unexpected(self, request: str, what: str) -> errors.UnexpectedAnswer:
-        return errors.UnexpectedAnswer(
-            f"{self.credentials.server}: {what} is not what a Kubernetes API server sends ({request}); check the "
-            "server address, and proxies in front of it"
-        )
-
-    def _too_large(self, what: str, request: str) -> errors.AnswerTooLarge:
-        error = errors.AnswerTooLarge(
-            f"{self.credentials.server}: {what} is larger than {ANSWER_LIMIT // MIB} MiB ({request}); check the server "
-            "address, and proxies in front of it"
-        )
+    def _unexpected(
+        self, request: str, what: str, kind: type[errors.UnexpectedAnswer] = errors.UnexpectedAnswer
+    ) -> errors.UnexpectedAnswer:
+        """Return the error about something that only another program at the address sends."""
+        where = "check the server address, and proxies in front of it"
+        error = kind(f"{self.credentials.server}: {what} ({request}); {where}")
         error.cluster = self.cluster
         return error
 
@@ -429,7 +426,7 @@ class ApiClient:
         )
         if errors.is_not_from_api_server(status, body):
             delay = error.retry_after
-            error = self._unexpected(str(request), f"HTTP status {status}, with a page or a way to one,")
+            error = self._unexpected(str(request), f"HTTP status {status}, with a page or a way to one, {_FOREIGN}")
             error.retry_after = delay
         elif isinstance(error, errors.Unauthorized):
             error = errors.Unauthorized(

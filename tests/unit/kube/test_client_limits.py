@@ -183,8 +183,9 @@ async def test_compressed_response_is_refused_and_not_inflated(call: Call) -> No
         return Reply(whole(body), headers=("Content-Encoding: gzip",))
 
     async with hostile_server(answer) as server, client_of(server) as client:
-        with pytest.raises(UnexpectedAnswer, match="is not what a Kubernetes API server sends"):
+        with pytest.raises(UnexpectedAnswer, match="is not what a Kubernetes API server sends") as raised:
             await call(client)
+        assert raised.value.cluster == "harvester"
         assert "Accept-Encoding: identity" in server.heads[0]
 
 
