@@ -4,7 +4,6 @@ The store has the same indexes as the caches of the controllers, and is filled w
 """
 
 import asyncio
-import math
 import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,16 +30,7 @@ from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
 from harvester_ccm.kube.store import Store
-from harvester_ccm.model.core import (
-    CONFIG_MAPS,
-    ENDPOINT_SLICES,
-    NODES,
-    SERVICE_CIDRS,
-    SERVICE_LABEL,
-    SERVICES,
-    EndpointSlice,
-    Service,
-)
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICE_CIDRS, SERVICES
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LEASE_FLAGS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
@@ -53,7 +43,7 @@ from harvester_ccm.plan.service.allocation.address_pools import (
     rights_of,
 )
 from harvester_ccm.plan.service.allocation.state import is_in_progress
-from harvester_ccm.plan.service.announcing.endpoints import Endpoints, Reading, reading_of
+from harvester_ccm.plan.service.announcing.endpoints import Endpoints
 from harvester_ccm.plan.service.load_balancer.vm_spec import backends_of
 from harvester_ccm.plan.service.ownership.owner import may_be_of_cluster
 from harvester_ccm.plan.service.ownership.virtual_ips import VirtualIPIndex
@@ -195,23 +185,6 @@ class ClusterStore(ServiceStore, NodeStore):
         """Whether Harvester allocates or releases an address for this cluster, for which the next creation waits."""
         return any(map(is_in_progress, self.own_load_balancers()))
 
-    async def read_endpoints(self, guest: ApiClient, services: Sequence[Service], *, is_needed: bool) -> None:
-        """Read the endpoints of these Services. An error is noted if they are needed for a plan."""
-        found = await request_or_error(guest.list(ENDPOINT_SLICES))
-        if is_needed:
-            self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
-        if isinstance(found, KubeError):
-            unreadable = Endpoints(Reading.UNREADABLE, math.inf)
-            self.endpoints = {service.metadata.key: unreadable for service in services}
-            return
-        by_service = _slices_by_service(found.items)
-        for service in services:
-            key = service.metadata.key
-            slices = by_service.get(key, [])
-            self.endpoints[key] = Endpoints(reading_of(slices, service, are_complete=not found.unread), math.inf)
-            if _is_unserved(slices):
-                self.unserved.add(key)
-
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""
         answers = (self.lists.get(resource.plural) for resource in resources)
@@ -251,21 +224,6 @@ def rights_in(answer: ReviewStatus | Page[Any] | KubeError | None) -> PoolRights
 
 def _fix_of(error: KubeError) -> str:
     return ". preflight lists each missing permission with its effect" if isinstance(error, Forbidden) else ""
-
-
-def _is_unserved(slices: Iterable[EndpointSlice]) -> bool:
-    """Return whether there are endpoints, and none of them serves."""
-    serving = [endpoint.is_serving for part in slices for endpoint in part.endpoints or ()]
-    return bool(serving) and not any(serving)
-
-
-def _slices_by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[EndpointSlice]]:
-    """Return EndpointSlices by the key of their Service."""
-    by_service: dict[str, list[EndpointSlice]] = {}
-    for endpoint_slice in slices:
-        meta = endpoint_slice.metadata
-        by_service.setdefault(f"{meta.namespace}/{meta.label(SERVICE_LABEL)}", []).append(endpoint_slice)
-    return by_service
 
 
 def settings_of_leader(context: CommandContext, leases: Page[Lease] | KubeError) -> tuple[Settings, str]:

@@ -108,7 +108,7 @@ async def survey(context: CommandContext, connection: Connection, namespace: str
     if is_swapped:
         raise ConfigurationError([f"{guest_is_harvester(guest)}. {GUEST_FIX}"])
     require_content(store, name_problem)
-    planned = await plan_services(store, store.services.all(), settings, guest, harvester)
+    planned = await plan_services(store, settings, guest, harvester)
     planned_nodes = [(node, *node_status(store, node, settings)) for node in store.nodes.all()]
     writes = [*(entry.plan.write for entry in planned), *(plan.write for _, plan, _ in planned_nodes)]
     failed: dict[str, StatusReason] = {}
