@@ -16,6 +16,7 @@ from harvester_ccm.commands.clusters import TITLES, ClusterStore
 from harvester_ccm.commands.notes import PlannedNode
 from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import SERVICE_CONTROLLER, Announcer, Settings
+from harvester_ccm.kube.builtin import Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.holder import program_of_holder
 from harvester_ccm.kube.tokens import fixed_token, token_claims
@@ -329,18 +330,38 @@ def _other_owners(inputs: CheckInputs) -> Iterator[Fault]:
         yield Fault(f"Cluster {cluster.name}", cause, _SAME_UID_FIX, State.NONE)
 
 
-def _other_leases(inputs: CheckInputs) -> Iterator[Fault]:
-    """Yield the other Leases that this program holds: two controllers with two Leases write at the same time."""
+def _leases_held(inputs: CheckInputs) -> dict[str, Lease]:
+    """Return the Leases that this program holds and renews, by name."""
+    held = {}
     for lease in inputs.store.leases:
         age = seconds_between(lease.spec.renew_time, inputs.store.taken)
-        if lease.metadata.name == inputs.settings.leader_election.name or age is None or abs(age) > HELD_SECONDS:
-            continue
-        if program_of_holder(lease, LEASE_HOLDER):
+        if age is not None and abs(age) <= HELD_SECONDS and program_of_holder(lease, LEASE_HOLDER):
+            held[lease.metadata.name] = lease
+    return held
+
+
+def _second_controllers(inputs: CheckInputs) -> Iterator[Fault]:
+    """Yield the other Leases that this program holds: two controllers with two Leases write at the same time."""
+    held = _leases_held(inputs)
+    if len(held) < 2:
+        return
+    for name, lease in held.items():
+        if name != inputs.settings.leader_election.name:
             cause = f"{lease.spec.holder_identity} holds this Lease, so a second controller writes at the same time"
             fix = (
                 "Stop one of the two, or start both with the same --leader-elect-resource-name: flags and pods of the "
                 "controllers show which is which"
             )
+            yield Fault(f"Lease {lease.metadata.key}", cause, fix, State.NONE)
+
+
+def _other_lease(inputs: CheckInputs) -> Iterator[Fault]:
+    """Yield the Lease of the only controller, if the command looks at another one."""
+    held = _leases_held(inputs)
+    for name, lease in held.items():
+        if len(held) == 1 and name != inputs.settings.leader_election.name:
+            cause = f"{lease.spec.holder_identity} leads with this Lease, and the command looks at another one"
+            fix = f"Repeat the command with --leader-elect-resource-name={name}"
             yield Fault(f"Lease {lease.metadata.key}", cause, fix, State.NONE)
 
 
@@ -616,7 +637,8 @@ def faults_in(inputs: CheckInputs, namespace: str, *, hints: bool) -> Iterator[L
 
 CHECKS: Final = (
     Check("TokenExpires", _ending_credentials, is_about_services=False),
-    Check("SecondController", _other_leases, is_about_services=False),
+    Check("SecondController", _second_controllers, is_about_services=False),
+    Check("OtherLease", _other_lease, is_about_services=False),
     Check(OTHER_CLUSTER_NAME, _cluster_names, is_about_services=False),
     Check("ClusterNameInUse", _other_owners, is_hint=True),
     Check("Orphaned", _orphans),

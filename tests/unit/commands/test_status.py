@@ -343,6 +343,15 @@ def test_second_controller_has_a_lease_in_the_namespace_of_the_first(run: Runner
     assert [row["reason"] for row in run("status", *flags).document["problems"]] == ["SecondController"]
 
 
+def test_only_controller_may_have_another_lease_than_the_command_expects(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.home(), objects.lease("harvester-ccm-2"))
+    rows = run("status", "-o", "json", *flags).document["problems"]
+    (text,) = [row["message"] for row in rows if row["reason"] == "OtherLease"]
+    assert text.endswith("Repeat the command with --leader-elect-resource-name=harvester-ccm-2")
+    assert "SecondController" not in {row["reason"] for row in rows}
+    assert run("status", "--leader-elect-resource-name=harvester-ccm-2", *flags).code == 0
+
+
 def test_object_that_cannot_be_decoded_is_a_note(run: Runner, serve: ClusterServer) -> None:
     odd = objects.service("odd", uid="odd")
     odd["spec"]["ports"] = 1
