@@ -16,7 +16,7 @@ EXIT_OK: Final = 0
 EXIT_PROBLEMS: Final = 1
 """There is a problem, or a cluster or the cloud-config cannot be read."""
 EXIT_USAGE: Final = 2
-"""The command line or the kubeconfig of the guest cluster cannot be used; nothing was done."""
+"""The command line or, except by ``preflight``, the kubeconfig of the guest cluster cannot be used."""
 
 
 class Invocation(Struct, frozen=True):

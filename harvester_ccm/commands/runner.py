@@ -46,7 +46,7 @@ EXIT_INTERRUPTED: Final = 130
 
 _EXIT_CODES: Final = """\
 Exit codes: 0 all is well, or there is nothing to do; 1 there is a problem, or a cluster or the cloud-config cannot be
-read; 2 the command line or the kubeconfig of the guest cluster cannot be used."""
+read; 2 the command line or, except by preflight, the kubeconfig of the guest cluster cannot be used."""
 
 _POD_HINT: Final = (
     ". In the pod of the controller, no flags are needed: "

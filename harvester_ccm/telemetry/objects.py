@@ -1,6 +1,6 @@
 """Metrics of Services, load balancers and Nodes, from the caches, while this process is the leader.
 
-Gauges by reason always have the reason ``queued``, and load balancers every state, so that no query is empty.
+Gauges by reason always have the reason ``Queued``, and load balancers every state, so that no query is empty.
 """
 
 import time
