@@ -73,6 +73,9 @@ def etcd_flags(data: Path, *, port: int, peer_port: int) -> list[str]:
         "--unsafe-no-fsync",
         "--socket-reuse-port",
         "--log-level=warn",
+        # Servers of a test run are idle most of the time, and there are up to sixteen.
+        "--heartbeat-interval=500",
+        "--election-timeout=2500",
     ]
 
 
@@ -98,6 +101,9 @@ def apiserver_flags(identities: Identities, *, port: int, etcd_port: int) -> lis
         # Endpoints on loopback addresses are rejected, and the kubernetes Service is not used.
         "--endpoint-reconciler-type=none",
         "--profiling=false",
+        # Nobody reads the metrics about etcd.
+        "--etcd-count-metric-poll-period=0",
+        "--etcd-db-metric-poll-interval=0",
     ]
 
 

@@ -102,7 +102,9 @@ def main() -> int:
     text = ".".join(str(part) for part in found)
     print(f"tests of connections, credentials, watches, Lease and stop with Python {text} of {arguments.python}:")
     sys.stdout.flush()
-    pytest = (str(ENVIRONMENT / "bin" / "python"), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile")
+    # More workers would take longer: each starts two clusters of its own.
+    workers = ("-n", "auto", "--maxprocesses", "2", "--dist", "loadfile")
+    pytest = (str(ENVIRONMENT / "bin" / "python"), "-m", "pytest", "-q", *workers)
     return subprocess.run([*pytest, *TESTS], check=False, cwd=CHECKOUT).returncode
 
 

@@ -11,7 +11,7 @@ import pytest
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.thorough]
 
 ROOT = Path(__file__).parents[2]
 

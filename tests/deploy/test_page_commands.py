@@ -215,11 +215,11 @@ async def install_on_rke1(reader: PageRunner) -> None:
     "install",
     [
         install_on_rke2,
-        install_on_rke2_without_a_registry,
+        pytest.param(install_on_rke2_without_a_registry, marks=pytest.mark.thorough),
         install_on_k3s,
         paste_into_rancher,
         change_only_the_image,
-        install_with_kubeadm,
+        pytest.param(install_with_kubeadm, marks=pytest.mark.thorough),
         install_with_kubeadm_without_a_registry,
         install_on_talos,
         install_on_k3s_without_its_helm_controller,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.test_demo import demo, left_behind
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.thorough]
 
 SECONDS = 120
 COMMANDS = ("kubectl get", "kubectl --context", "curl", "harvester-ccm explain", "harvester-ccm status")

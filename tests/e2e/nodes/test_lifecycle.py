@@ -56,7 +56,7 @@ async def test_node_of_a_recreated_vm_gets_an_event_and_the_new_addresses(cluste
     uid = await cluster.boot(vms[0], "10.0.0.9")
     message = await cluster.hears("w0", "VMReplaced")
     assert uid in message
-    assert "to let it join with the new one, delete the Node and restart its kubelet" in message
+    assert "to let the Node join with the new one, delete it and restart its kubelet" in message
     await cluster.shows("w0", "InternalIP 10.0.0.9", "Hostname w0")
     assert cluster.node("w0")["spec"]["providerID"] == before
     # The action in the message.
