@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV ?= .venv
-# With which `make test` runs the tests of connections again: distributions have older patch releases.
+# With which `make test` runs the tests of connections: distributions have older patch releases.
 SYSTEM_PYTHON ?= /usr/bin/python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -86,7 +86,9 @@ system-packages: $(READY)
 test: ## run all checks and tests, hundreds of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
 	@$(MAKE) --no-print-directory -j2 check tools system-packages
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(THOROUGH)
+	@# Each test runs once, with the Python from which it can learn more; test-all runs all of them with both.
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder \
+	  $(or $(THOROUGH),$$($(BIN)/python -m devenv.systempython --ignored $(SYSTEM_PYTHON)))
 	@$(BIN)/python -m devenv.systempython $(SYSTEM_PYTHON)
 	@if command -v $(PROMTOOL) > /dev/null; then $(MAKE) --no-print-directory alerts; fi
 

@@ -1,9 +1,10 @@
-"""The tests that depend most on the version of Python, once more with the Python of the system.
+"""The tests that depend most on the version of Python, with the Python of the system.
 
 The standard library changes within a version: what works on the newest patch release of Python 3.11 may not work on
-that of a distribution. ``python -m devenv.systempython PYTHON`` runs the tests of connections, credentials, watches,
-the Lease and the end of the process with it. With ``--prepare`` it only installs the packages. Where nothing would be
-learned, it says why, and the exit code is 0.
+that of a distribution, which the image has. ``python -m devenv.systempython PYTHON`` runs the tests of connections,
+credentials, watches, the Lease and the end of the process with it. With ``--prepare`` it only installs the packages,
+and with ``--ignored`` it prints the options of pytest that leave these tests out of a run with another patch release.
+Where nothing would be learned, it says why, and the exit code is 0.
 """
 
 import argparse
@@ -88,13 +89,19 @@ def main() -> int:
     """Entry point. Returns the exit code of the tests, or of the installation if it failed."""
     parser = argparse.ArgumentParser(prog="python -m devenv.systempython", description=__doc__.partition("\n")[0])
     parser.add_argument("--prepare", action="store_true", help="only install the packages")
+    parser.add_argument("--ignored", action="store_true", help="only print options of pytest that ignore these tests")
     parser.add_argument("python", help="path of the Python")
     arguments = parser.parse_args()
     found = version_of(arguments.python)
     reason = reason_against(arguments.python, found, sys.version_info[:3])
     if found is None or reason:
-        if not arguments.prepare:
+        if not (arguments.prepare or arguments.ignored):
             print(f"no tests with another Python: {reason}; SYSTEM_PYTHON=PATH names one")
+        return 0
+    if arguments.ignored:
+        # Another minor version than that of the other run is tested with both.
+        if found[:2] == sys.version_info[:2]:
+            print(*(f"--ignore={path}" for path in TESTS))
         return 0
     code = prepare(arguments.python, found)
     if code != 0 or arguments.prepare:
