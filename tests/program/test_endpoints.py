@@ -74,6 +74,17 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         assert touched(program) != last
 
 
+@jumping_time
+async def test_each_touch_has_another_value() -> None:
+    """kube-vip has not answered, so touches follow although nothing of the Service changes meanwhile."""
+    program = world_with(endpoint_slice("web-a", "10.42.0.9"), flags=["--announcer=kube-vip"])
+    async with program.live():
+        await asyncio.sleep(60)
+        touches = [call for call in program.guest.calls if of_endpoints(call) and call.verb == "PATCH"]
+        values = [call.body["metadata"]["annotations"][RESYNC_TRIGGER] for call in touches]
+        assert len({*values}) == len(values) > 2
+
+
 FORBIDDEN = refused(403, "Forbidden", "endpointslices is forbidden")
 
 

@@ -33,6 +33,7 @@ PLACES: dict[str, tuple[str, Any, bool]] = {
     "network address": ("10.0.0.0", LAN, False),
     "broadcast address": ("10.0.0.255", LAN, False),
     "gateway by default": ("10.0.0.1", WHOLE, False),
+    "first address beside another gateway": ("10.0.0.1", {**WHOLE, "gateway": "10.0.0.254"}, True),
     "first by default": ("10.0.0.2", WHOLE, True),
     "last by default": ("10.0.0.254", WHOLE, True),
     "host bits in the subnet": ("10.0.0.254", {"subnet": "10.0.0.7/24"}, True),

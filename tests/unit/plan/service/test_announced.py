@@ -242,6 +242,11 @@ NETWORKS: dict[str, World] = {
         (marked(ip=ADDRESS, annotations=IN_VLAN),),
         {"network_devices": {"infra/other": "eth1"}},
     ),
+    "no device, without the controller of VM instances": World(
+        service(ours=True, annotations={**SUPPRESSED, **VLAN}),
+        (marked(ip=ADDRESS, annotations=IN_VLAN),),
+        {"network_devices": {"infra/other": "eth1"}, "cluster": replace(CLUSTER, publishes_devices=False)},
+    ),
     "no device, DHCP": World(
         service(ours=True, annotations={**SUPPRESSED, **VLAN, **DHCP}),
         (marked(ip=DHCP_ADDRESS, annotations=IN_VLAN, spec={"ipam": "dhcp"}),),
