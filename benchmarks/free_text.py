@@ -100,7 +100,9 @@ def _service(annotations: dict[str, str], **spec: object) -> Any:
 
 
 def _request_of(text: str) -> object:
-    annotations = dict.fromkeys((*names.SERVICE_ANNOTATIONS, names.KUBE_VIP_ADDRESSES), text)
+    keys = (*names.SERVICE_ANNOTATIONS, names.KUBE_VIP_ADDRESSES)
+    # Together they have the length that the API permits.
+    annotations = dict.fromkeys(keys, text[: len(text) // len(keys)])
     service = _service(annotations, loadBalancerIP=text)
     return read_request(service, read_seen(service))
 
