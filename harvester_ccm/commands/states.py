@@ -230,10 +230,10 @@ def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[No
 
 def lifecycle_of(store: ClusterStore, node: Node, settings: Settings) -> LifecyclePlan:
     """Return the plan for a Node that is not Ready, as if live GETs had confirmed the list of VMs."""
-    if LIFECYCLE_CONTROLLER not in settings.controllers:
-        return LifecyclePlan()
     confirmations = settings.nodes.deletion_confirmations
-    return plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
+    plan = plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
+    # The cause holds whether or not the controller runs that would act on it.
+    return plan if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan(cause=plan.cause)
 
 
 def _not_ready_reasons(store: ClusterStore, node: Node, settings: Settings) -> list[StatusReason]:

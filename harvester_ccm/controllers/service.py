@@ -232,7 +232,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         else:
             await self._check_dry_run(plan, snapshot)
             await self._send_write(write, snapshot)
-            if plan.phase is Phase.PENDING:
+            if plan.phase is Phase.PENDING and not isinstance(write, PatchService):
                 snapshot.remembered.wait_again(loop_time())
         self._last_sent[snapshot.service.metadata.key] = write
         return None

@@ -2,9 +2,9 @@
 
 A controller emits an Event for every state that holds, at every reconcile. The recorder writes an equal one on an
 object once. A Warning that still holds is written again before the API server deletes it, so that the object always
-shows what is wrong. Every object has a token bucket (25 Events, then one per
-five minutes), the queue is bounded, and an Event that the API server rejects is dropped: Events never delay a
-reconcile. Namespaces take turns, and if the queue is full, the namespace with the most Events loses one.
+shows what is wrong. Every object has a token bucket (25 Events, then one per five minutes), the queue is bounded, and
+an Event that the API server rejects is dropped: Events never delay a reconcile. Namespaces take turns, and if the queue
+is full, the namespace with the most Events loses one.
 """
 
 import asyncio

@@ -352,6 +352,17 @@ def test_only_controller_may_have_another_lease_than_the_command_expects(run: Ru
     assert run("status", "--leader-elect-resource-name=harvester-ccm-2", *flags).code == 0
 
 
+def test_cause_of_a_node_that_is_not_ready_is_said_without_the_lifecycle_controller(
+    run: Runner, serve: ClusterServer
+) -> None:
+    flags = [*serve(not_ready("Unknown"), stopped_machine(), objects.home(), objects.lease()), "-o", "json"]
+    flags.append("--controllers=*,-cloud-node-lifecycle-controller")
+    for words in (("status",), ("explain", "node/w1")):
+        document = run(*words, *flags).document
+        rows = document["problems"] if words == ("status",) else document["reasons"]
+        assert any(STOPPED in row["message"] for row in rows), words
+
+
 def test_object_that_cannot_be_decoded_is_a_note(run: Runner, serve: ClusterServer) -> None:
     odd = objects.service("odd", uid="odd")
     odd["spec"]["ports"] = 1
