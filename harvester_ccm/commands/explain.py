@@ -69,7 +69,7 @@ async def _explain(context: CommandContext) -> int:
     if kind == NODES.kind:
         document, is_well = _explain_node(found, name)
     elif kind == LOAD_BALANCERS.kind:
-        document, is_well = _explain_service(found, _served_by(store, name))
+        document, is_well = _explain_service(found, _served_by(found, name))
     else:
         service = _find(store, f"{namespace or connection.guest.namespace}/{name}")
         document, is_well = _explain_service(found, service)
@@ -145,14 +145,22 @@ def _find(store: ClusterStore, key: str) -> Service:
     return service
 
 
-def _served_by(store: ClusterStore, name: str) -> Service:
+def _served_by(found: Survey, name: str) -> Service:
     """Return the Service that a load balancer of this cluster belongs to. Raises KubeError if there is none."""
+    store = found.store
     if store.load_balancers.problem is not None:
         raise store.load_balancers.problem
-    for load_balancer in store.own_load_balancers():
-        if load_balancer.metadata.name == name:
-            return service_of(load_balancer, store.services) or _find(store, service_key(load_balancer))
-    raise KubeError(f"Harvester has no load balancer {name} of this cluster")
+    own = {load_balancer.metadata.name: load_balancer for load_balancer in store.own_load_balancers()}
+    load_balancer = own.get(name)
+    if load_balancer is None:
+        raise KubeError(f"Harvester has no load balancer {name} of this cluster")
+    service = service_of(load_balancer, store.services)
+    if service is not None:
+        return service
+    reasons = _reasons_about(found.problems, f"LoadBalancer {name}")
+    if reasons:
+        raise KubeError(f"LoadBalancer {name}: {reasons[0].message}")
+    return _find(store, service_key(load_balancer))
 
 
 def _observed(snapshot: ServiceSnapshot) -> Document:

@@ -311,10 +311,19 @@ def test_load_balancer_means_its_service(run: Runner, serve: ClusterServer) -> N
     lost = objects.balancer(name="lost", of="shop/gone", uid="gone")
     flags = serve(objects.service(), objects.balancer(message="pool"), lost, of_other, objects.home())
     assert run("explain", f"lb/{NAME}", *flags, "-o", "json").document["service"] == "shop/web"
-    assert "there is no Service shop/gone in this cluster" in run("explain", "lb/lost", *flags).err
+    assert "Service shop/gone does not exist" in run("explain", "lb/lost", *flags).err
     for name in ("of-another-cluster", "none"):
         result = run("explain", "lb", name, *flags)
         assert (result.code, f"Harvester has no load balancer {name} of this cluster" in result.err) == (1, True)
+
+
+def test_orphan_is_explained_as_status_does(run: Runner, serve: ClusterServer) -> None:
+    lost = objects.balancer(name="lost", of="shop/gone", uid="gone", annotations={LB_OWNER: objects.CLUSTER_UID})
+    flags = serve(objects.service(), lost, objects.home(), objects.lease())
+    rows = run("status", "-o", "json", *flags).document["problems"]
+    (text,) = [row["message"] for row in rows if row["object"] == "LoadBalancer lost"]
+    result = run("explain", "lb/lost", *flags)
+    assert (result.code, f"LoadBalancer lost: {text}" in result.err) == (1, True)
 
 
 def test_node_has_the_short_name_of_kubectl(run: Runner, serve: ClusterServer) -> None:
