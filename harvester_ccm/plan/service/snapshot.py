@@ -2,7 +2,8 @@
 
 ``observe`` reads a ``ServiceStore``: the caches of the controllers, or the complete lists of a command. It reads every
 annotation and message of another program once, and decides who owns the load balancers, whether the Service is managed
-and what it requests. ``ServiceState`` is the only state that is kept from one reconcile to the next.
+and what it requests. ``ServiceState`` is what is remembered of the Service itself from one reconcile to the next; the
+queue, the creation gate and the limits of writes and Events remember when.
 """
 
 import math
