@@ -60,6 +60,7 @@ def left_behind(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 async def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
     async with demo(tmp_path) as process, asyncio.timeout(WHOLE_SECONDS):
         output, _ = await process.communicate()
