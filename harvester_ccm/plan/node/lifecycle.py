@@ -137,7 +137,7 @@ def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
         return LifecyclePlan()
     if node.ready == "True":
         return LifecyclePlan(_shutdown_patch(node, is_off=False))
-    if match.vm is not None and (match.by is MatchedBy.PROVIDER_ID or match.is_replacement):
+    if match.vm is not None:
         # The VM can have been started or stopped since the cache was current.
         if match.runs_other_machine or not snapshot.is_current:
             return LifecyclePlan()

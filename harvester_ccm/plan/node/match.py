@@ -73,8 +73,6 @@ class Match(Struct, frozen=True):
     """Warning about the VM that was found."""
     runs_other_machine: bool = False
     """Whether the VM is another machine than the Node, so that its addresses and its power state are not the Node's."""
-    is_replacement: bool = False
-    """Whether the VM has taken the place of the one in the provider ID, which no longer exists."""
     rival: str = ""
     """Name of another Node with the same VM, which the problem or the event is about."""
 
@@ -106,7 +104,7 @@ def _of_two_nodes(node: Node, vm: VM, match: Match, owner: str) -> Match:
     name = node.metadata.name
     if not was_initialized(node):
         return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} is not initialized"), rival=owner)
-    if match.is_replacement:
+    if match.by is not MatchedBy.PROVIDER_ID and parse_provider_id(node.spec.provider_id) is not None:
         # The VM replaces that of the provider ID, so the Node never had it.
         return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} does not change"), rival=owner)
     return replace(match, event=_in_use(node, vm, match.by, owner, "Both keep it"), rival=owner)
@@ -156,8 +154,7 @@ def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
         "Nothing has to be done. A provider ID cannot be changed: to let the Node join with the new one, delete it and "
         "restart its kubelet"
     )
-    event = EventMessage("Warning", NodeReason.VM_REPLACED, cause, remedy)
-    return replace(match, event=event, is_replacement=True)
+    return replace(match, event=EventMessage("Warning", NodeReason.VM_REPLACED, cause, remedy))
 
 
 def needs_hostname(node: Node, match: Match) -> bool:
