@@ -148,6 +148,16 @@ class CheckInputs(Struct, frozen=True, dict=True):
         found = {node.metadata.name: find_vm(self.store, node).vm for node in self.store.nodes.all()}
         return {name: vm for name, vm in found.items() if vm is not None}
 
+    @cached_property
+    def held_leases(self) -> dict[str, Lease]:
+        """The Leases that this program holds and renews, by name."""
+        held = {}
+        for lease in self.store.leases:
+            age = seconds_between(lease.spec.renew_time, self.store.taken)
+            if age is not None and abs(age) <= HELD_SECONDS and program_of_holder(lease, LEASE_HOLDER):
+                held[lease.metadata.name] = lease
+        return held
+
 
 class Fault(Struct, frozen=True):
     """Something that is wrong with an object."""
@@ -330,22 +340,11 @@ def _other_owners(inputs: CheckInputs) -> Iterator[Fault]:
         yield Fault(f"Cluster {cluster.name}", cause, _SAME_UID_FIX, State.NONE)
 
 
-def _leases_held(inputs: CheckInputs) -> dict[str, Lease]:
-    """Return the Leases that this program holds and renews, by name."""
-    held = {}
-    for lease in inputs.store.leases:
-        age = seconds_between(lease.spec.renew_time, inputs.store.taken)
-        if age is not None and abs(age) <= HELD_SECONDS and program_of_holder(lease, LEASE_HOLDER):
-            held[lease.metadata.name] = lease
-    return held
-
-
 def _second_controllers(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the other Leases that this program holds: two controllers with two Leases write at the same time."""
-    held = _leases_held(inputs)
-    if len(held) < 2:
+    if len(inputs.held_leases) < 2:
         return
-    for name, lease in held.items():
+    for name, lease in inputs.held_leases.items():
         if name != inputs.settings.leader_election.name:
             cause = f"{lease.spec.holder_identity} holds this Lease, so a second controller writes at the same time"
             fix = (
@@ -357,12 +356,12 @@ def _second_controllers(inputs: CheckInputs) -> Iterator[Fault]:
 
 def _other_lease(inputs: CheckInputs) -> Iterator[Fault]:
     """Yield the Lease of the only controller, if the command looks at another one."""
-    held = _leases_held(inputs)
-    for name, lease in held.items():
-        if len(held) == 1 and name != inputs.settings.leader_election.name:
-            cause = f"{lease.spec.holder_identity} leads with this Lease, and the command looks at another one"
-            fix = f"Repeat the command with --leader-elect-resource-name={name}"
-            yield Fault(f"Lease {lease.metadata.key}", cause, fix, State.NONE)
+    if len(inputs.held_leases) != 1 or inputs.settings.leader_election.name in inputs.held_leases:
+        return
+    for name, lease in inputs.held_leases.items():
+        cause = f"{lease.spec.holder_identity} leads with this Lease, and the command looks at another one"
+        fix = f"Repeat the command with --leader-elect-resource-name={name}"
+        yield Fault(f"Lease {lease.metadata.key}", cause, fix, State.NONE)
 
 
 def _silent_kube_vip(inputs: CheckInputs) -> str:

@@ -73,11 +73,16 @@ def _health_checks(request: Request, *, is_vm: bool) -> Iterator[Ignored]:
     yield Ignored(", ".join(checks), reason)
 
 
+def _stored(load_balancer: LoadBalancer | None, annotation: str) -> str | None:
+    """Return what Harvester has stored of an annotation; None before that."""
+    return None if load_balancer is None else load_balancer.metadata.annotation(annotation)
+
+
 def _network_of_vm(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
     """Yield the annotation of the network; Harvester before 1.7 drops it from the load balancer."""
     if not request.network:
         return
-    stored = load_balancer.metadata.annotation(names.LB_SELECT_NETWORK) if load_balancer else None
+    stored = _stored(load_balancer, names.LB_SELECT_NETWORK)
     if stored == "":
         yield Ignored(
             f"annotation {names.NETWORK}",
@@ -92,7 +97,7 @@ def _network_of_vm(request: Request, load_balancer: LoadBalancer | None) -> Iter
 
 def _project(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
     """Yield the annotation of the project, if Harvester replaced it: for VM load balancers only before 1.7."""
-    stored = load_balancer.metadata.annotation(names.LB_SELECT_PROJECT) if load_balancer else None
+    stored = _stored(load_balancer, names.LB_SELECT_PROJECT)
     if request.project and stored is not None and stored != request.project:
         searched = f"for project {quoted(stored)}" if stored else "without a project"
         yield Ignored(f"annotation {names.PROJECT}", f"Harvester searched the pools {searched}")
@@ -100,7 +105,7 @@ def _project(request: Request, load_balancer: LoadBalancer | None) -> Iterator[I
 
 def _pool_namespace(request: Request, load_balancer: LoadBalancer | None) -> Iterator[Ignored]:
     """Yield the annotation of the namespace, which Harvester replaces with that of the load balancer."""
-    stored = load_balancer.metadata.annotation(names.LB_SELECT_NAMESPACE) if load_balancer else None
+    stored = _stored(load_balancer, names.LB_SELECT_NAMESPACE)
     if request.pool_namespace and stored is not None and stored != request.pool_namespace:
         yield Ignored(
             f"annotation {names.POOL_NAMESPACE}", f"Harvester searched the pools for namespace {quoted(stored)}"
