@@ -109,6 +109,7 @@ async def test_touch_that_is_forbidden_is_reported_only_where_nobody_has_noted_t
         assert all(command in event["message"] for event in events)
         expected = ["Normal"] if verb == "GET" else ["Warning"]
         assert [event["type"] for event in events] == expected, "without a list, the endpoints are not known"
+        await asyncio.sleep(900)
         assert sum(of_endpoints(call) and call.verb == verb for call in program.guest.calls) <= most
         program.change(metadata={"annotations": {KUBE_VIP_HOST: "node-a"}})
         await asyncio.sleep(5)

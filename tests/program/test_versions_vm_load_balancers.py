@@ -123,7 +123,7 @@ async def test_network_and_project_that_harvester_drops_are_without_effect(numbe
 
 @pytest.mark.parametrize("number", ["1.4", "1.8", "1.9"])
 @jumping_time
-async def test_service_whose_vms_are_stopped_is_not_told_that_they_lack_a_label(number: str) -> None:
+async def test_warning_about_stopped_vms_does_not_blame_their_labels(number: str) -> None:
     world = world_with_machines(1)
     async with world.serving(number, service(annotations=VM)):
         world.stop_machine(machine_of(Kind.RANCHER, 1))
